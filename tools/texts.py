@@ -29,7 +29,6 @@ from lib.methods.base import Search
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.studies.masked import texts as masked
-from lib.studies.masked.answering import answer
 from lib.studies.masked.pubmedqa import load_pubmedqa
 from lib.studies.masked.sample import load_masked
 from lib.studies.masked.study import ANSWERS
@@ -126,9 +125,10 @@ def masked_asks(kind: str, split: Split) -> Iterator[Ask]:
         for _, ask in masked.reading_calls(questions, masked.written_for(questions)):
             yield ask
     else:
-        for question, passages in ANSWERS[name](split):
+        items, ask = ANSWERS[name]
+        for question, passages in items(split):
             with tag(method=name, qid=question.qid):
-                yield lambda model, q=question, found=passages: answer(q, found, model)
+                yield lambda model, q=question, found=passages: ask(q, found, model)
 
 
 def with_counterfactual(split: Split) -> list[Question]:

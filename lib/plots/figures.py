@@ -546,7 +546,7 @@ def plot_p_values(curves: pd.DataFrame, best: pd.DataFrame):
 # masked answers -----------------------------------------------------------------------------------
 
 _ALONE = ("none", "random", "question", "hyde", "hplus", "several max@0.4")
-"""Arms of the masked study that stand beside contrast."""
+"""Arms of the masked study that stand before contrast, in this order."""
 
 
 def masked_rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -558,8 +558,9 @@ def masked_rows(table: pd.DataFrame) -> pd.DataFrame:
     panels = {"H+ as written": read[own], "H+ wrong": read[held]}
     made = []
     for panel, rows in panels.items():
-        plain = rows["arm"].str.replace("-held", "")
-        rows = arms_in_order(rows.assign(arm=plain))
+        rows = arms_in_order(rows.assign(arm=rows["arm"].str.replace("-held", "")))
+        places = rows["arm"].map({arm: place for place, arm in enumerate(_ALONE)})
+        rows = rows.loc[places.fillna(len(_ALONE)).sort_values(kind="stable").index]
         made.append(rows.assign(panel=panel, row=rows["arm"].map(label_of)))
     drawn = pd.concat(made, ignore_index=True)
     order = list(dict.fromkeys(drawn["row"]))

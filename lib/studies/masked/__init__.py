@@ -16,5 +16,6 @@ TABLES = (
     "masked_wrong",
     "masked_hypotheses",
     "masked_costs",
+    "masked_openly",
 )
 """What the study makes, committed for ``open``."""

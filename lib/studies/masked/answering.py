@@ -70,6 +70,24 @@ def answer(question: Question, passages: Sequence[Passage], llm: ChatModel) -> A
     return read_reply(question, reply.text)
 
 
+def answer_openly(question: Question, passages: Sequence[Passage], llm: ChatModel) -> Answer:
+    """What the answerer says where nothing is masked: it may remember, and counts as told.
+
+    Without passages from the question alone. A reply that is no letter has none.
+    """
+    options = "\n".join(f"{letter}. {text}" for letter, text in sorted(question.options.items()))
+    values = {"question": question.text, "options": options}
+    name = "letter_closed_book"
+    if passages:
+        name = "letter_with_documents"
+        ordered = sorted(passages, key=lambda p: sha256_bytes(p.pid.encode()))
+        texts = [shown_text(passage) for passage in ordered]
+        values["documents"] = "\n\n".join(f"[{n}] {text}" for n, text in enumerate(texts, 1))
+    (reply,) = llm.generate(load_prompt(name).messages(**values), max_tokens=8)
+    letter = reply.text.strip().strip(".").upper()
+    return Answer(letter if letter in question.options else "", told=letter in question.options)
+
+
 def read_reply(question: Question, text: str) -> Answer:
     """The last answer that a reply gives; no letter where it gives none, or names no option."""
     code, told = read_code(text)

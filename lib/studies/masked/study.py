@@ -29,7 +29,7 @@ from lib.profiles import Profile, load_profile
 from lib.run import Retriever
 from lib.stats import Pair, claims, mean_interval
 from lib.studies.masked import TABLES
-from lib.studies.masked.answering import METRICS, answer, mask_of
+from lib.studies.masked.answering import METRICS, answer, answer_openly, mask_of
 from lib.studies.masked.arms import LAMBDAS, NOTHING, PAPER, RECIPES, arms, bases_of
 from lib.studies.masked.instrument import (
     AGAIN,
@@ -113,8 +113,43 @@ def readings(part: Part) -> Iterator[tuple[Question, Sequence[Passage]]]:
             yield question, passages
 
 
-ANSWERS: Mapping[str, Callable] = {"validation": validation, "answers": readings}
-"""What the answerer is asked, by the name of its recording, ``masked-<name>.jsonl.gz``."""
+OPEN_ARMS = (NOTHING, "question", "hplus", "chr@1")
+OPEN_QUESTIONS = 60
+"""Answered without a mask, too: these arms of the first so many questions of the test half."""
+
+
+def open_items(half: Half) -> Iterator[tuple[str, Question, Sequence[Passage]]]:
+    """What is answered without a mask, with its arm."""
+    asked = {question.qid for question in half.questions[:OPEN_QUESTIONS]}
+    for arm, question, passages in half.shown():
+        if arm in OPEN_ARMS and question.qid in asked:
+            yield arm, question, passages
+
+
+def open_readings(_: Part) -> Iterator[tuple[Question, Sequence[Passage]]]:
+    """The requests without a mask."""
+    half = Half.open("test", search_in(load_profile("open")), test_lambdas())
+    for _arm, question, passages in open_items(half):
+        yield question, passages
+
+
+def open_values(half: Half, llm: ChatModel) -> pd.DataFrame:
+    """Whether answers without a mask are right: dataset, arm, qid, metric ("right"), value."""
+    rows = [
+        (question.dataset, arm, question.qid, "right", answer_openly(question, found, llm))
+        for arm, question, found in open_items(half)
+    ]
+    by_qid = {question.qid: question for question in half.questions}
+    made = [(*row[:4], row[4].metrics(by_qid[row[2]])["right"]) for row in rows]
+    return pd.DataFrame(made, columns=["dataset", "arm", "qid", "metric", "value"])
+
+
+ANSWERS: Mapping[str, tuple[Callable, Callable]] = {
+    "validation": (validation, answer),
+    "answers": (readings, answer),
+    "openly": (open_readings, answer_openly),
+}
+"""What the answerer is asked, and how, by the name of its recording, ``masked-<name>.jsonl.gz``."""
 
 
 # what dev chooses ---------------------------------------------------------------------------------
@@ -382,8 +417,22 @@ def _words(expansion: Expansion) -> int:
     return len(expansion.trace["replies"][-1].text.split())
 
 
+def openly_table(values: pd.DataFrame) -> pd.DataFrame:
+    """Answers without a mask: arm, value, low, high, n, and the paired difference to the same
+    answerer without passages: difference, difference_low, difference_high."""
+    table = means(values, ("arm", "metric"))
+    pairs = [Pair("", "right", arm, NOTHING) for arm in table["arm"] if arm != NOTHING]
+    ends = {"low": "difference_low", "high": "difference_high"}
+    tested = claims(values, pairs)[["arm", "difference", "low", "high"]].rename(columns=ends)
+    return table.drop(columns="metric").merge(tested, on="arm", how="left")
+
+
 def follow(
-    fresh: Fresh, instrument: pd.DataFrame, on_dev: pd.DataFrame, values: pd.DataFrame
+    fresh: Fresh,
+    instrument: pd.DataFrame,
+    on_dev: pd.DataFrame,
+    values: pd.DataFrame,
+    openly: pd.DataFrame,
 ) -> dict[str, pd.DataFrame]:
     """The tables by name."""
     validated = instrument_table(instrument)
@@ -397,6 +446,7 @@ def follow(
         "masked_wrong": wrong_table(values),
         "masked_hypotheses": hypotheses_table(fresh.test),
         "masked_costs": cost_table(fresh.test, values),
+        "masked_openly": openly_table(openly),
     }
 
 
@@ -416,6 +466,7 @@ STUDY = Study(
         ),
         "values_masked_dev": lambda fresh: half_values(fresh.dev, recorded()),
         "values_masked": lambda fresh: half_values(fresh.test, recorded()),
+        "values_masked_openly": lambda fresh: open_values(fresh.test, recorded()),
     },
     tables=TABLES,
     follow=follow,
