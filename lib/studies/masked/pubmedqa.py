@@ -25,8 +25,9 @@ from lib.studies.masked.study import CHOICES, choices, search_in, test_lambdas
 from lib.studies.masked.texts import PUBMEDQA, written_for
 from lib.study import Found, Study, declared_pairs, means, search_and_measure
 
-ARMS = ("question", "hplus", "hplus+question1", "rrf+hplus", "bm25+hplus", "chr+rotation@1")
-"""What is searched beside contrast at every lambda that is read on the exams' test half."""
+ARMS = ("question", "hplus", "hplus+question1", "rrf+hplus", "chr+rotation@1")
+"""What is searched beside contrast at every lambda that is read on the exams' test half. Nothing by
+words: BM25 reads titles, and here they are the questions."""
 
 METRICS = ("mrr", "hit_at_5")
 
