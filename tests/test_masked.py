@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from lib.base.paths import DATA, ROOT
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.llm.chat import ScriptedChat
+from lib.llm.recorder import RecordingMiss
 from lib.studies.masked import answering, arms, sample, study
 from lib.studies.masked.mask import Mask, names_left, other_names, read_names
 from lib.studies.masked.texts import KINDS, Held
@@ -238,6 +240,74 @@ def test_dev_chooses_the_best_and_of_equals_the_first():
 def test_every_kind_of_text_is_a_request_of_its_own():
     prompts = [(method.prompt, method.options_visible) for method in KINDS.values()]
     assert len(set(prompts)) == len(prompts) - 1  # the differential's H+ is "described"
+
+
+def values_of(**arms_: list[float]) -> pd.DataFrame:
+    """Accuracy by arm, a question each."""
+    rows = [
+        ("medqa", arm, f"q{i}", "accuracy", value)
+        for arm, values in arms_.items()
+        for i, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
+
+
+def test_a_rate_of_wrong_hypotheses_mixes_both_outcomes_of_each_question():
+    values = values_of(
+        **{"hplus": [1, 1, 0.25, 1], "hplus-held": [0, 1, 0.25, 0], "random": [0] * 4}
+    )
+    table = study.wrong_table(values)
+    assert set(table["arm"]) == {"hplus"} and set(table["n"]) == {4}
+    found = table.set_index("share")["value"]
+    assert np.allclose(found[[0.0, 0.5, 1.0]], [0.8125, 0.5625, 0.3125])
+
+
+def test_answers_without_a_mask_are_set_against_no_passages():
+    values = values_of(none=[1, 1, 0, 1], hplus=[1, 1, 1, 1]).assign(metric="right")
+    table = study.openly_table(values).set_index("arm")
+    assert table.loc["hplus", "difference"] == 0.25 and np.isnan(table.loc["none", "difference"])
+
+
+def test_an_arm_that_was_read_in_part_has_no_accuracy(monkeypatch: pytest.MonkeyPatch):
+    class TwoArms:
+        def shown(self):
+            for arm in ("read", "half"):
+                for qid in ("q1", "q2"):
+                    yield (
+                        arm,
+                        replace(QUESTION, qid=qid),
+                        [Passage(f"{arm}{qid}", "", "Gout", "x", {})],
+                    )
+
+    def answers(question, passages, llm):
+        if passages[0].pid == "halfq2":
+            raise RecordingMiss("nobody asked")
+        return answering.Answer("A", told=True)
+
+    monkeypatch.setattr(study, "answer", answers)
+    values = study.half_values(TwoArms(), None)
+    assert set(values.loc[values["metric"] == "accuracy", "arm"]) == {"read"}
+    assert set(values.loc[values["metric"] == "names_wrong", "arm"]) == {"read", "half"}
+
+
+def test_a_letter_without_a_mask_is_read_and_anything_else_is_wrong():
+    for text, right in (("A.", 1.0), ("b", 0.0), ("The answer is A", 0.0)):
+        said = answering.answer_openly(QUESTION, [], ScriptedChat([{"match": "", "text": text}]))
+        assert said.metrics(QUESTION)["right"] == right
+
+
+def test_your_own_answerer_stands_beside_the_recorded_one(monkeypatch: pytest.MonkeyPatch):
+    from tools import own_answerer
+
+    code = next(c for c, letter in answering.mask_of(QUESTION).letter_of.items() if letter == "A")
+    recorded = ScriptedChat([{"match": "", "text": f"{code} told by 1"}])
+    monkeypatch.setattr(own_answerer, "recorded", lambda: recorded)
+    own = ScriptedChat([{"match": "", "text": "no idea"}])
+    own.name = "mine"
+    items = [("hplus", QUESTION, [Passage("p", "", "Gout", "x", {})])]
+    table = own_answerer.beside_the_recorded(own, items, 1).set_index("answerer")
+    assert table["value"].to_dict() == {"recorded": 1.0, "mine": 0.25}
+    assert table["unread"].to_dict() == {"recorded": 0, "mine": 1}
 
 
 # the order ----------------------------------------------------------------------------------------
