@@ -104,14 +104,14 @@ def asks_for(kind: str, split: Split, search: Search, llm: ChatModel) -> Iterato
     elif kind == "building":
         yield from building_asks(llm)
     elif kind in MASKED:
-        yield from masked_asks(kind, split)
+        yield from masked_asks(kind, split, search)
 
 
 MASKED = tuple(f"masked-{name}" for name in (*masked.KINDS, "hplus-reading", "pubmedqa", *ANSWERS))
 """Kinds of the fresh sample: its texts, what a reader says H+ speaks for, and answers."""
 
 
-def masked_asks(kind: str, split: Split) -> Iterator[Ask]:
+def masked_asks(kind: str, split: Split, search: Search) -> Iterator[Ask]:
     """What is asked about each question of the fresh sample. An answer needs what was written and
     a search; the validation of the answerer needs neither."""
     name = kind.removeprefix("masked-")
@@ -119,7 +119,7 @@ def masked_asks(kind: str, split: Split) -> Iterator[Ask]:
         method = masked.KINDS["described" if name == "pubmedqa" else name]
         for question in load_pubmedqa() if name == "pubmedqa" else load_masked(split):
             with tag(method=method.name, qid=question.qid):
-                yield lambda model, q=question: method.expand(q, model, masked.no_search)
+                yield lambda model, q=question: method.expand(q, model, search)
     elif name == "hplus-reading":
         questions = load_masked(split)
         for _, ask in masked.reading_calls(questions, masked.written_for(questions)):
@@ -213,7 +213,9 @@ def own_words(reply: str, request: Pending) -> str:
 def kept_form(kind: str, split: Split, search: Search) -> Callable[[str, Pending], str] | None:
     """In what form replies of a kind are recorded; None for as they came."""
     questions = {question.qid: question for question in load_real(split)}
-    if kind == "csqe":
+    if kind in ("csqe", "masked-csqe"):
+        if kind == "masked-csqe":
+            questions = {question.qid: question for question in load_masked(split)}
         shown = KINDS["csqe"].method.first_results
         return lambda text, asked: as_places(text, dict(shown(questions[asked.qid], search)))
     if kind == "memory":

@@ -67,7 +67,7 @@ class Half:
     def open(cls, part: Part, retriever: Retriever, at: Mapping[str, Sequence[float]]) -> Half:
         """A half, with contrast at the lambdas ``at``, by who wrote the hypotheses."""
         questions = load_masked(part)
-        return cls(questions, retriever, at, written_for(questions))
+        return cls(questions, retriever, at, written_for(questions, search=retriever.search))
 
     @cached_property
     def found(self) -> dict[str, Found]:

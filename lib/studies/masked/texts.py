@@ -19,8 +19,11 @@ from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder, RecordingMiss
 from lib.methods.base import Expansion, Method, Search, sampling, stem
 from lib.methods.chr import CHR, HYPOTHESES, written_pair
+from lib.methods.csqe import CSQE
 from lib.methods.differential import Differential
 from lib.methods.hyde import HyDE
+from lib.methods.query2doc import Query2Doc
+from lib.methods.thinkqe import ThinkQE
 from lib.query_spec import SearchSpec
 from lib.studies.masked.sample import held_options
 from lib.studies.real.expansions import WRITER, Call, read_hypothesis
@@ -72,6 +75,9 @@ KINDS: Mapping[str, Method] = {
         options_visible=True,
     ),
     "differential": Differential(prompt=DESCRIBED),
+    "query2doc": Query2Doc(max_tokens=512),
+    "csqe": CSQE(samples=1),
+    "thinkqe": ThinkQE(rounds=3, samples=1),
 }
 """Every kind by the name of its recording, ``masked-<kind>.jsonl.gz``. The differential's own H+ is
 ``described``."""
@@ -93,7 +99,9 @@ def recorded() -> Recorder:
 
 
 def written_for(
-    questions: Sequence[Question], kinds: Collection[str] = tuple(KINDS)
+    questions: Sequence[Question],
+    kinds: Collection[str] = tuple(KINDS),
+    search: Search | None = None,
 ) -> dict[str, dict[str, Expansion]]:
     """Expansions by kind and question id; a question whose text nobody recorded is missing."""
     llm = recorded()
@@ -103,7 +111,7 @@ def written_for(
         for question in questions:
             with tag(method=method.name, qid=question.qid):
                 try:
-                    made = method.expand(question, llm, no_search)
+                    made = method.expand(question, llm, search or no_search)
                 except RecordingMiss:
                     continue
             if made.request is not None:
