@@ -264,18 +264,6 @@ def test_the_readme_counts_what_the_first_picture_is_an_example_of():
     assert (found, lost) == (len(counts), sum(not after for _, after in counts))
 
 
-def test_the_readmes_sentence_on_lambda_is_what_its_picture_shows():
-    text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
-    drawn = pd.read_csv(paths.ROOT / "figures" / "mini" / "00_lambda.csv")
-    value = drawn.set_index(["family", "lambda"])["value"]
-    alone, one = value["chr", 0.0], value["chr", 1.0]
-    assert "at 0.4 contrast costs next to nothing" in text
-    assert 0 <= alone - value["chr", 0.4] < 0.02
-    assert "at the paper's 1 most of what H+ alone finds" in text and one < alone / 2
-    assert "a wrong mimic in its place costs less" in text
-    assert min(value["chr+rotation", 1.0], value["chr+stranger", 1.0]) > one + 0.1
-
-
 def test_settings_in_templates_are_those_of_the_code():
     text = (render.TEMPLATES / "notebooks.j2").read_text(encoding="utf-8")
     assert f"low_rate={LOW_RATE:g}, margin={MARGIN:g})" in text
