@@ -7,9 +7,8 @@ writer who is told to hold a wrong option for right.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from lib.base.paths import RECORDINGS
@@ -23,7 +22,8 @@ from lib.methods.differential import Differential
 from lib.methods.hyde import HyDE
 from lib.query_spec import SearchSpec
 from lib.studies.masked.sample import held_options
-from lib.studies.real.expansions import WRITER, Call, read_hypothesis
+from lib.studies.real.expansions import KINDS as REAL_KINDS
+from lib.studies.real.expansions import WRITER
 
 DESCRIBED = "chr_hypotheses_described"
 """The paper's request: a description, and no name."""
@@ -63,14 +63,7 @@ KINDS: Mapping[str, Method] = {
     "named": CHR(),
     "held": Held(),
     "hyde": HyDE(samples=1),
-    "rationale": HyDE(
-        "rationale",
-        samples=1,
-        temperature=0.0,
-        include_question=False,
-        prompt="rationale",
-        options_visible=True,
-    ),
+    "rationale": REAL_KINDS["rationale"].method,
     "differential": Differential(prompt=DESCRIBED),
 }
 """Every kind by the name of its recording, ``masked-<kind>.jsonl.gz``. The differential's own H+ is
@@ -114,18 +107,3 @@ def written_for(
 def no_search(request: object, k: int) -> list[tuple[str, str]]:
     """Given to methods in place of a search; RuntimeError if one should search."""
     raise RuntimeError("no kind of text here is written after a search")
-
-
-def reading_calls(
-    questions: Sequence[Question], written: Mapping[str, Mapping[str, Expansion]]
-) -> Iterator[Call]:
-    """Which option each H+ speaks for, asked of a reader who sees H+ and the options alone.
-
-    Question ids are those of ``written`` with the kind before them: "described 0012".
-    """
-    for kind in ("described", "named", "held"):
-        for question in questions:
-            if question.qid in written[kind]:
-                text = written[kind][question.qid].trace["H_plus"]
-                with tag(method="hplus-reading", qid=question.qid):
-                    yield f"{kind} {question.qid}", partial(read_hypothesis, question, text)
