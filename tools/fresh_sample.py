@@ -27,7 +27,7 @@ from lib.studies.masked.sample import SAMPLE, NameCounts, draw, load_masked
 from lib.studies.masked.texts import recorded
 
 ORDER = DATA / "masked" / "order.csv"
-DECLARATION = DATA / "primary_tests.toml"
+DECLARATION = DATA / "primary_tests_masked.toml"
 
 
 def draw_sample() -> None:

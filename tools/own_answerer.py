@@ -67,18 +67,26 @@ def beside_the_recorded(llm: ChatModel, items: Sequence[Item], workers: int = 8)
 def main() -> None:
     """Ask the model, record what it says, print both rows."""
     parser = argparse.ArgumentParser(prog="python -m tools.own_answerer")
-    parser.add_argument("--questions", type=int, default=0, help="the first so many; 0 for all")
+    parser.add_argument(
+        "--questions",
+        type=int,
+        default=0,
+        help="the first so many, MedQA's 150 before MMLU-Med's 60; 0 for all",
+    )
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     given = parser.parse_args()
     if unknown := set(given.arms) - set(test_arms()):
         parser.error(f"no arm {min(unknown)!r}; there are: {', '.join(test_arms())}")
+    model = connect()  # first: without a server nothing else has to be opened
     profile = load_profile("open")
     half = Half.open("test", search_in(profile), test_lambdas())
     asked = {q.qid for q in half.questions[: given.questions or None]}
     items = [it for it in half.shown() if it[0] in given.arms and it[1].qid in asked]
-    with Recorder(connect(), RECORDINGS / "live" / "own-answerer.jsonl") as llm:
+    with Recorder(model, RECORDINGS / "live" / "own-answerer.jsonl") as llm:
         table = beside_the_recorded(llm, items, profile.workers)
     print(table.round(3).to_string(index=False))
+    if (table["unread"] > table["n"] / 2).any():
+        print("More than half of the replies cannot be read: does the model think past 64 tokens?")
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def asks_for(kind: str, split: Split, search: Search, llm: ChatModel) -> Iterato
         yield from masked_asks(kind, split, search)
 
 
-MASKED = tuple(f"masked-{name}" for name in (*masked.KINDS, "hplus-reading", "pubmedqa", *ANSWERS))
+MASKED = tuple(f"masked-{name}" for name in (*masked.KINDS, "pubmedqa", *ANSWERS))
 """Kinds of the fresh sample: its texts, what a reader says H+ speaks for, and answers."""
 
 
@@ -120,10 +120,6 @@ def masked_asks(kind: str, split: Split, search: Search) -> Iterator[Ask]:
         for question in load_pubmedqa() if name == "pubmedqa" else load_masked(split):
             with tag(method=method.name, qid=question.qid):
                 yield lambda model, q=question: method.expand(q, model, search)
-    elif name == "hplus-reading":
-        questions = load_masked(split)
-        for _, ask in masked.reading_calls(questions, masked.written_for(questions)):
-            yield ask
     else:
         items, ask = ANSWERS[name]
         for question, passages in items(split):

@@ -106,10 +106,11 @@ def validation(_: Part) -> Iterator[tuple[Question, Sequence[Passage]]]:
 def readings(part: Part) -> Iterator[tuple[Question, Sequence[Passage]]]:
     """What is read of a half: on test also what dev chose."""
     retriever = search_in(load_profile("open"))
-    at = DEV_LAMBDAS if part == "dev" else test_lambdas()
-    read = set(test_arms()) if part == "test" else set()
-    for arm, question, passages in Half.open(part, retriever, at).shown():
-        if arm in read if part == "test" else arm not in NOT_ON_DEV:
+    on_dev = part == "dev"
+    half = Half.open(part, retriever, DEV_LAMBDAS if on_dev else test_lambdas())
+    read = {NOTHING, *half.found} - set(NOT_ON_DEV) if on_dev else set(test_arms())
+    for arm, question, passages in half.shown():
+        if arm in read:
             yield question, passages
 
 
@@ -135,13 +136,11 @@ def open_readings(_: Part) -> Iterator[tuple[Question, Sequence[Passage]]]:
 
 def open_values(half: Half, llm: ChatModel) -> pd.DataFrame:
     """Whether answers without a mask are right: dataset, arm, qid, metric ("right"), value."""
-    rows = [
-        (question.dataset, arm, question.qid, "right", answer_openly(question, found, llm))
-        for arm, question, found in open_items(half)
-    ]
-    by_qid = {question.qid: question for question in half.questions}
-    made = [(*row[:4], row[4].metrics(by_qid[row[2]])["right"]) for row in rows]
-    return pd.DataFrame(made, columns=["dataset", "arm", "qid", "metric", "value"])
+    rows = []
+    for arm, question, found in open_items(half):
+        right = answer_openly(question, found, llm).metrics(question)["right"]
+        rows.append((question.dataset, arm, question.qid, "right", right))
+    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
 
 
 ANSWERS: Mapping[str, tuple[Callable, Callable]] = {
@@ -452,8 +451,11 @@ def follow(
 
 def looks(fresh: Fresh, made: Mapping[str, pd.DataFrame]) -> list[Look]:
     """The keys of the test half."""
-    values = made["values_masked"]
-    return [Look("masked", values["qid"], values["arm"], declared=True)]
+    values, openly = made["values_masked"], made["values_masked_openly"]
+    return [
+        Look("masked", values["qid"], values["arm"], declared=True),
+        Look("masked, openly", openly["qid"], openly["arm"]),
+    ]
 
 
 STUDY = Study(

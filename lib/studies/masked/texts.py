@@ -7,9 +7,8 @@ writer who is told to hold a wrong option for right.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from lib.base.paths import RECORDINGS
@@ -26,7 +25,8 @@ from lib.methods.query2doc import Query2Doc
 from lib.methods.thinkqe import ThinkQE
 from lib.query_spec import SearchSpec
 from lib.studies.masked.sample import held_options
-from lib.studies.real.expansions import WRITER, Call, read_hypothesis
+from lib.studies.real.expansions import KINDS as REAL_KINDS
+from lib.studies.real.expansions import WRITER
 
 DESCRIBED = "chr_hypotheses_described"
 """The paper's request: a description, and no name."""
@@ -66,14 +66,7 @@ KINDS: Mapping[str, Method] = {
     "named": CHR(),
     "held": Held(),
     "hyde": HyDE(samples=1),
-    "rationale": HyDE(
-        "rationale",
-        samples=1,
-        temperature=0.0,
-        include_question=False,
-        prompt="rationale",
-        options_visible=True,
-    ),
+    "rationale": REAL_KINDS["rationale"].method,
     "differential": Differential(prompt=DESCRIBED),
     "query2doc": Query2Doc(max_tokens=512),
     "csqe": CSQE(samples=1),
@@ -98,10 +91,15 @@ def recorded() -> Recorder:
     return Recorder(None, FILES, "replay", name=WRITER)
 
 
+def no_search(request: object, k: int) -> list[tuple[str, str]]:
+    """Given to methods in place of a search; RuntimeError if one should search."""
+    raise RuntimeError("no kind of text here is written after a search")
+
+
 def written_for(
     questions: Sequence[Question],
     kinds: Collection[str] = tuple(KINDS),
-    search: Search | None = None,
+    search: Search = no_search,
 ) -> dict[str, dict[str, Expansion]]:
     """Expansions by kind and question id; a question whose text nobody recorded is missing."""
     llm = recorded()
@@ -111,29 +109,9 @@ def written_for(
         for question in questions:
             with tag(method=method.name, qid=question.qid):
                 try:
-                    made = method.expand(question, llm, search or no_search)
+                    made = method.expand(question, llm, search)
                 except RecordingMiss:
                     continue
             if made.request is not None:
                 found[kind][question.qid] = made
     return found
-
-
-def no_search(request: object, k: int) -> list[tuple[str, str]]:
-    """Given to methods in place of a search; RuntimeError if one should search."""
-    raise RuntimeError("no kind of text here is written after a search")
-
-
-def reading_calls(
-    questions: Sequence[Question], written: Mapping[str, Mapping[str, Expansion]]
-) -> Iterator[Call]:
-    """Which option each H+ speaks for, asked of a reader who sees H+ and the options alone.
-
-    Question ids are those of ``written`` with the kind before them: "described 0012".
-    """
-    for kind in ("described", "named", "held"):
-        for question in questions:
-            if question.qid in written[kind]:
-                text = written[kind][question.qid].trace["H_plus"]
-                with tag(method="hplus-reading", qid=question.qid):
-                    yield f"{kind} {question.qid}", partial(read_hypothesis, question, text)
