@@ -71,7 +71,7 @@ def add_step(name: str, files: Iterable[Path]) -> None:
 
 def hash_of(files: Iterable[Path]) -> str:
     """One hash over the contents of files; of the declarations only the blocks that were declared
-    before dev, or, where ``#after-dev`` stands behind the name, those declared after it."""
+    before dev, or, where ``#after-dev`` or ``#grid`` stands behind the name, those declared then."""
     return sha256_bytes(b"".join(sha256_bytes(_content(path)).encode() for path in sorted(files)))
 
 
@@ -79,10 +79,10 @@ def _content(path: Path) -> bytes:
     if not path.name.startswith(DECLARATION.name):
         return path.read_bytes()
     whole = DECLARATION.read_text(encoding="utf-8").split("\n[masked]\n")[1]
-    before, after = whole.split("\n[masked-after-dev]\n")
-    if path.name.endswith("#after-dev"):
-        return after.strip().encode()
-    return "\n".join(before.split("\n\n[")).strip().encode()
+    before, later = whole.split("\n[masked-after-dev]\n")
+    after_dev, grid = later.split("\n[masked-grid]\n")
+    parts = {"": "\n".join(before.split("\n\n[")), "#after-dev": after_dev, "#grid": grid}
+    return parts[path.name.removeprefix(DECLARATION.name)].strip().encode()
 
 
 def link(before: str, row: dict) -> str:

@@ -15,23 +15,23 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import SequenceMatcher
+from functools import cache, partial
 from pathlib import Path
 
 from lib.base.paths import RECORDINGS
 from lib.corpora import load_passages
 from lib.datasets import EXAMS, Question, Split, load_real
-from lib.embed import load_encoder
 from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
 from lib.llm.replies import QUOTED
 from lib.methods.base import Search
-from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.studies.masked import texts as masked
 from lib.studies.masked.pubmedqa import load_pubmedqa
 from lib.studies.masked.sample import load_masked
 from lib.studies.masked.study import ANSWERS
+from lib.studies.masked.study import search_in as open_search
 from lib.studies.real.expansions import (
     KINDS,
     PROBES,
@@ -210,8 +210,7 @@ def kept_form(kind: str, split: Split, search: Search) -> Callable[[str, Pending
     """In what form replies of a kind are recorded; None for as they came."""
     questions = {question.qid: question for question in load_real(split)}
     if kind in ("csqe", "masked-csqe"):
-        if kind == "masked-csqe":
-            questions = {question.qid: question for question in load_masked(split)}
+        questions |= {question.qid: question for question in load_masked("test")}
         shown = KINDS["csqe"].method.first_results
         return lambda text, asked: as_places(text, dict(shown(questions[asked.qid], search)))
     if kind == "memory":
@@ -228,12 +227,10 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--split", choices=["dev", "test"], default="test")
     given = parser.parse_args(arguments)
-    profile = load_profile("open")
+    retriever = cache(partial(open_search, load_profile("open")))
 
     def search(request: object, k: int) -> list[tuple[str, str]]:
-        # Opened only where a method reads first results.
-        encoder = load_encoder(profile.encoder, **profile.encoder_options)
-        return open_retriever(profile, encoder).search(request, k)
+        return retriever().search(request, k)  # opened only where a method reads first results
 
     path = recording_of(given.kind, given.split)
     if given.do == "give":
