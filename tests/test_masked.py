@@ -16,7 +16,8 @@ from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.llm.chat import ScriptedChat
 from lib.llm.recorder import RecordingMiss
-from lib.studies.masked import answering, arms, sample, study
+from lib.report import pivot, reported
+from lib.studies.masked import answering, arms, grid, sample, study
 from lib.studies.masked.mask import Mask, names_left, other_names, read_names
 from lib.studies.masked.texts import KINDS, Held
 from tools.annotation import Pending, apart
@@ -27,7 +28,7 @@ QUESTION = Question(
     text="A child with cystic fibrosis has thick mucus. Which drug?",
     options={"A": "Cystic fibrosis", "B": "Gout", "C": "a deletion.", "D": "Diabetes insipidus"},
     answer="A",
-    dataset="made-up",
+    dataset="medqa",
 )
 NAMES = {
     "A": ["Cystic fibrosis", "mucoviscidosis", "shared name"],
@@ -238,7 +239,10 @@ def test_dev_chooses_the_best_and_of_equals_the_first():
 
 
 def test_every_kind_of_text_is_a_request_of_its_own():
-    prompts = [(method.prompt, method.options_visible) for method in KINDS.values()]
+    prompts = [
+        (getattr(method, "prompt", method.name), method.options_visible)
+        for method in KINDS.values()
+    ]
     assert len(set(prompts)) == len(prompts) - 1  # the differential's H+ is "described"
 
 
@@ -296,18 +300,31 @@ def test_a_letter_without_a_mask_is_read_and_anything_else_is_wrong():
         assert said.metrics(QUESTION)["right"] == right
 
 
-def test_your_own_answerer_stands_beside_the_recorded_one(monkeypatch: pytest.MonkeyPatch):
+def test_your_own_answerer_is_measured_as_the_recorded_one_and_joins_the_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     from tools import own_answerer
 
     code = next(c for c, letter in answering.mask_of(QUESTION).letter_of.items() if letter == "A")
-    recorded = ScriptedChat([{"match": "", "text": f"{code} told by 1"}])
-    monkeypatch.setattr(own_answerer, "recorded", lambda: recorded)
-    own = ScriptedChat([{"match": "", "text": "no idea"}])
-    own.name = "mine"
     items = [("hplus", QUESTION, [Passage("p", "", "Gout", "x", {})])]
-    table = own_answerer.beside_the_recorded(own, items, 1).set_index("answerer")
-    assert table["value"].to_dict() == {"recorded": 1.0, "mine": 0.25}
-    assert table["unread"].to_dict() == {"recorded": 0, "mine": 1}
+    tables = {}
+    for name, text in (("knows", f"{code} told by 1"), ("mine", "no idea")):
+        llm = ScriptedChat([{"match": "", "text": text}])
+        llm.name = name
+        tables[name] = own_answerer.answers_of(llm, items, 1)
+    of = {name: pivot(table, "metric", "dataset")["exams"] for name, table in tables.items()}
+    assert of["knows"]["accuracy"] == 1.0 and of["mine"]["accuracy"] == 0.25
+    assert (of["knows"]["unread"], of["mine"]["unread"]) == (0, 1)
+
+    monkeypatch.setattr(grid, "OWN", tmp_path / "own.csv")
+    assert set(grid.grid(tables["knows"])["answerer"]) == {grid.RECORDED}
+    tables["mine"].to_csv(grid.OWN, index=False)
+    table = grid.grid(tables["knows"])
+    assert set(table["answerer"]) == {grid.RECORDED, "mine"}
+    hyde = reported("table1_accuracy").query("method == 'HyDE (H+ only)' or method == 'HyDE'")
+    printed = hyde[hyde["dataset"] == "MedQA-US"]["value"].mean() / 100
+    assert table["reported"].tolist() == pytest.approx([printed] * len(table))
+    assert set(table["verdict"]) == {"DIFFERENT SETUP"}
 
 
 # the order ----------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def add_step(name: str, files: Iterable[Path]) -> None:
 
 def hash_of(files: Iterable[Path]) -> str:
     """One hash over the contents of files; of the declarations only the blocks that were declared
-    before dev, or, where ``#after-dev`` or ``#grid`` stands behind the name, those declared then."""
+    before dev, or, where ``#after-dev`` or ``#grid`` stands behind the name, those then."""
     return sha256_bytes(b"".join(sha256_bytes(_content(path)).encode() for path in sorted(files)))
 
 

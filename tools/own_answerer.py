@@ -4,8 +4,8 @@
     python -m tools.own_answerer [--questions N] [--arms hplus chr@1 ...]
 
 It is asked the same requests as the recorded answerer: the same questions, passages and code names.
-What it said is recorded in ``data/recordings/live``, and not asked again. A reply that cannot be
-read counts as a guess, and the table says how many there were.
+What it said is recorded in ``data/recordings/live``, and not asked again; its means are kept there,
+and notebook 04 shows them. A reply that cannot be read counts as a guess, and is counted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pandas as pd
 from tqdm.auto import tqdm
 
+from lib.base.files import atomic_write
 from lib.base.paths import RECORDINGS
 from lib.data.passages import Passage
 from lib.datasets import Question
@@ -24,44 +25,35 @@ from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.profiles import load_profile
-from lib.stats import mean_interval
+from lib.report import pivot
 from lib.studies.masked.answering import answer
-from lib.studies.masked.study import Half, search_in, test_arms, test_lambdas
+from lib.studies.masked.arms import NEIGHBOURS
+from lib.studies.masked.grid import OWN
+from lib.studies.masked.study import Half, both_sets, search_in, test_arms, test_lambdas
 from lib.studies.masked.texts import recorded
 
-ARMS = ("none", "question", "hyde", "hplus", "chr@0.4", "chr@1")
+ARMS = ("none", "question", "hyde", *NEIGHBOURS, "hplus", "chr@0.4", "chr@1")
 """What is asked unless other arms are named."""
+SHOWN = ["accuracy", "right", "told", "unread"]
 
 Item = tuple[str, Question, list[Passage]]
 
 
 def answers_of(llm: ChatModel, items: Sequence[Item], workers: int = 8) -> pd.DataFrame:
-    """What a model answers: arm, qid, metric, value, with ``unread`` among the metrics."""
+    """What a model answers, as means: dataset, arm, metric, value, low, high, n, answerer.
+    ``unread`` is among the metrics."""
 
     def one(item: Item) -> list[tuple]:
         arm, question, passages = item
         said = answer(question, passages, llm)
         values = said.metrics(question) | {"unread": float(not said.letter)}
-        return [(arm, question.qid, metric, value) for metric, value in values.items()]
+        return [(question.dataset, arm, question.qid, *pair) for pair in values.items()]
 
     with ThreadPoolExecutor(workers) as pool:
         made = list(tqdm(pool.map(one, items), total=len(items), desc=llm.name))
-    rows = [row for rows in made for row in rows]
-    return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
-
-
-def beside_the_recorded(llm: ChatModel, items: Sequence[Item], workers: int = 8) -> pd.DataFrame:
-    """Accuracy by arm of either answerer: arm, answerer, value, low, high, n, unread."""
-    rows = []
-    for name, model in (("recorded", recorded()), (llm.name, llm)):
-        values = answers_of(model, items, workers)
-        for arm, group in values.groupby("arm", sort=False):
-            accuracy = group[group["metric"] == "accuracy"].sort_values("qid")["value"]
-            value, low, high = mean_interval(accuracy.to_numpy())
-            row = {"arm": arm, "answerer": name, "value": value, "low": low, "high": high}
-            unread = group.loc[group["metric"] == "unread", "value"].sum()
-            rows.append(row | {"n": len(accuracy), "unread": int(unread)})
-    return pd.DataFrame(rows)
+    columns = ["dataset", "arm", "qid", "metric", "value"]
+    values = pd.DataFrame([row for rows in made for row in rows], columns=columns)
+    return both_sets(values).assign(answerer=llm.name)
 
 
 def main() -> None:
@@ -83,9 +75,13 @@ def main() -> None:
     asked = {q.qid for q in half.questions[: given.questions or None]}
     items = [it for it in half.shown() if it[0] in given.arms and it[1].qid in asked]
     with Recorder(model, RECORDINGS / "live" / "own-answerer.jsonl") as llm:
-        table = beside_the_recorded(llm, items, profile.workers)
-    print(table.round(3).to_string(index=False))
-    if (table["unread"] > table["n"] / 2).any():
+        own = answers_of(llm, items, profile.workers)
+    atomic_write(OWN, own.to_csv(index=False, lineterminator="\n"))
+    beside = pd.concat([answers_of(recorded(), items, profile.workers), own])
+    beside = beside[beside["dataset"] == "exams"]
+    print(pivot(beside, ["arm", "answerer", "n"], "metric")[SHOWN].round(3).to_string())
+    print("Notebook 04 now shows it beside the paper's Table 1.")
+    if (beside.loc[beside["metric"] == "unread", "value"] > 0.5).any():
         print("More than half of the replies cannot be read: does the model think past 64 tokens?")
 
 

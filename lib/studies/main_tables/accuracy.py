@@ -144,21 +144,24 @@ def accuracy_table(
             rows.append(row | _share(parts) | {"n": sum(asked.values())})
     columns = ["dataset", "answerer", "method", "asked", "metric", "value", "low", "high", "n"]
     table = pd.DataFrame(rows, columns=columns)
-    table["reported"] = [_printed(row) for row in table.itertuples()]
+    table["reported"] = [
+        printed(row.dataset, row.method, row.answerer)
+        if row.metric in ("accuracy", AVERAGE)
+        else np.nan
+        for row in table.itertuples()
+    ]
     return table
 
 
-def _printed(row) -> float:
+def printed(dataset: str, method: str, answerer: str) -> float:
     """What Table 1 prints, as a share: for its own answerer, or the mean of its three; NaN where it
     prints nothing."""
-    if row.metric not in ("accuracy", AVERAGE):
-        return np.nan
     rows = reported("table1_accuracy")
-    column = {**SETS, AVERAGE: "Avg."}.get(row.dataset.split()[-1])
+    column = {**SETS, AVERAGE: "Avg."}.get(dataset.split()[-1])
     # The paper's Table 1 calls its row "HyDE (H+ only)"; elsewhere HyDE is eight texts.
-    name = PAPER_NAMES.get("hyde" if row.method == "hplus" else row.method)
+    name = PAPER_NAMES.get("hyde" if method == "hplus" else method)
     rows = rows[(rows["method"] == name) & (rows["dataset"] == column)]
-    of_reader = rows[rows["generator"] == row.answerer]
+    of_reader = rows[rows["generator"] == answerer]
     return (of_reader if len(of_reader) else rows)["value"].mean() / 100
 
 

@@ -27,7 +27,10 @@ RECIPES = ("hplus+question1", "hyde", "rationale", "rrf+hplus", "several max@0.4
 NOTHING = "none"
 """The arm without passages."""
 
-AS_THEY_ARE = ("question", "hyde", "rationale", "rrf+hplus", "bm25+hplus")
+NEIGHBOURS = ("query2doc", "csqe", "thinkqe")
+"""The other methods of the paper's Table 1, read on test alone."""
+
+AS_THEY_ARE = ("question", "hyde", "rationale", "rrf+hplus", "bm25+hplus", *NEIGHBOURS)
 """Bases that are searched with as they are, under their own names."""
 
 

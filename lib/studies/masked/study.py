@@ -30,7 +30,15 @@ from lib.run import Retriever
 from lib.stats import Pair, claims, mean_interval
 from lib.studies.masked import TABLES
 from lib.studies.masked.answering import METRICS, answer, answer_openly, mask_of
-from lib.studies.masked.arms import LAMBDAS, NOTHING, PAPER, RECIPES, arms, bases_of
+from lib.studies.masked.arms import (
+    LAMBDAS,
+    NEIGHBOURS,
+    NOTHING,
+    PAPER,
+    RECIPES,
+    arms,
+    bases_of,
+)
 from lib.studies.masked.instrument import (
     AGAIN,
     instrument_table,
@@ -189,7 +197,7 @@ def test_lambdas() -> dict[str, list[float]]:
 def test_arms() -> list[str]:
     """The arms that the answerer reads on test."""
     chosen = choices()
-    read = [NOTHING, "random", "question", "hyde", chosen["recipe"], "chr+rotation@1"]
+    read = [NOTHING, "random", "question", "hyde", *NEIGHBOURS, chosen["recipe"], "chr+rotation@1"]
     for kind, lams in test_lambdas().items():
         suffix = "" if kind == "described" else f"-{kind}"
         read += [f"hplus{suffix}", *(f"chr{suffix}@{lam:g}" for lam in lams)]
@@ -309,7 +317,7 @@ def claims_table(values: pd.DataFrame, verdicts: bool) -> pd.DataFrame:
     """Every declared test, those declared after dev, then what is exploratory; no verdicts where
     the answerer is no instrument."""
     read = sorted(values.loc[values["metric"] == "accuracy", "arm"].unique())
-    families = [masked_pairs(), masked_pairs("masked-after-dev")]
+    families = [masked_pairs(block) for block in ("masked", "masked-after-dev", "masked-grid")]
     asked = {(pair.arm, pair.baseline) for family in families for pair in family}
     more = [
         pair
