@@ -127,6 +127,12 @@ class JudgedSet:
             for question in load_real(half):
                 if question.dataset in GROUPS[group]:
                     yield Query(question.qid, question.text, question.options)
+        elif kind in ("masked", "set"):
+            from lib.datasets import load_questions
+            from lib.studies.masked.sample import load_masked
+
+            for question in {"masked": load_masked, "set": load_questions}[kind](which[0]):
+                yield Query(question.qid, question.text, question.options)
         elif kind == "benchmark":
             from lib.benchmarks import load_benchmark
             from lib.embed import HashEncoder

@@ -30,6 +30,10 @@ from lib.studies import hyde_study
 from lib.studies.lambda_sweep.arms import arms_on_test
 from lib.studies.lambda_sweep.study import Benchmarks, dev_choice, names_of
 from lib.studies.main_tables.experiment import CONTROLS, open_experiment
+from lib.studies.masked import pubmedqa
+from lib.studies.masked import study as masked
+from lib.studies.masked.arms import arms as masked_arms
+from lib.studies.masked.arms import bases_of
 from lib.studies.rag2 import retrieval
 from lib.studies.rag2.filters import RERANKERS, load_rerankers
 from lib.studies.rag2.results import open_collection
@@ -116,6 +120,49 @@ def on_what(name: str) -> Labels:
             for pid in pids.get(qid, ()):
                 labels.setdefault((qid, pid), {})[label] = 1
     return labels
+
+
+@cache
+def fresh() -> masked.Half:
+    """The test half of the study of masked answers, opened."""
+    return masked.load(load_profile("open")).test
+
+
+@cache
+def found_on_fresh() -> list[Row]:
+    """The arms that the answerer read, and those that were searched beside them."""
+    half = fresh()
+    made = masked_arms(bases_of(half.questions, half.written), half.at)
+    return searched(made, [question.qid for question in half.questions], half.retriever)
+
+
+def named() -> Labels:
+    """Which of the passages that were found name the right option, and a wrong one."""
+    half = fresh()
+    asked = {question.qid: question for question in half.questions}
+    pids: dict[str, set[str]] = {}
+    for _, _, qid, found in found_on_fresh():
+        pids.setdefault(qid, set()).update(found.split())
+    labels: Labels = {}
+    for qid, of_question in pids.items():
+        for passage in half.retriever.store.get_many(sorted(of_question)):
+            values = masked.named_in(asked[qid], [passage])
+            labels[qid, passage.pid] = {
+                name: int(values[name]) for name in ("names_right", "names_wrong")
+            }
+    return labels
+
+
+@cache
+def sources() -> pubmedqa.Sources:
+    """PubMedQA's questions, opened."""
+    return pubmedqa.load(load_profile("open"))
+
+
+def abstracts() -> Labels:
+    """The passages of the abstract behind each question of PubMedQA."""
+    targets = sources().targets()
+    return {(qid, pid): {"source": 1} for qid, pids in targets.items() for pid in pids}
 
 
 def cited() -> Labels:
@@ -247,6 +294,8 @@ JUDGED: Mapping[str, Callable[[], Labels]] = {
     "ddx-fresh": lambda: on_what("ddx-fresh"),
     "ddx-real": lambda: on_what("ddx-real"),
     "ddx-mini": lambda: on_what("ddx-mini"),
+    "masked": named,
+    "pubmedqa": abstracts,
     "scifact": cited,
     "contradiction": pairs,
 }
@@ -259,6 +308,8 @@ FOUND: Mapping[str, Callable[[], list[Row]]] = {
         for name in ("fresh", "fresh-blind", "real", "real-blind")
     },
     "ddx-mini": of_bundled,
+    "masked": found_on_fresh,
+    "pubmedqa": lambda: searched(pubmedqa.arms_of(sources()), sources().qids, sources().retriever),
     "bioasq-main": of_main_tables,
     "bioasq-lesson": of_lesson,
     "bioasq-rag2": of_rag2,

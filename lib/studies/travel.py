@@ -49,6 +49,9 @@ from lib.stats import long_values, mean_interval, measure, paired
 from lib.studies.contradiction.nli import sentences
 from lib.studies.lambda_sweep.arms import QUESTION, is_control, name_of
 from lib.studies.lambda_sweep.study import hypotheses_of
+from lib.studies.masked.pubmedqa import abstracts_of, load_pubmedqa
+from lib.studies.masked.texts import KINDS as MASKED
+from lib.studies.masked.texts import PUBMEDQA
 from lib.studies.real.arms import gold_passages
 from lib.studies.real.expansions import KINDS, WRITER
 from lib.studies.slhyde.cmedir import E5Encoder
@@ -146,10 +149,22 @@ def ddx_fresh(store: PassageStore) -> Questions:
     return Questions(hypotheses_of(benchmark), benchmark.targets, names)
 
 
-SETS: Mapping[str, Callable[[PassageStore], Questions]] = {"bioasq": bioasq, "ddx-fresh": ddx_fresh}
+def pubmedqa(store: PassageStore) -> Questions:
+    """500 titles of abstracts with a language model's hypotheses; an abstract has about two
+    passages, so P@5 is .4 at best for most questions."""
+    asked = load_pubmedqa()
+    pairs = recorded_pairs(asked, MASKED["described"], PUBMEDQA.name)
+    return Questions(pairs, abstracts_of(list(pairs), store.ids()))
+
+
+SETS: Mapping[str, Callable[[PassageStore], Questions]] = {
+    "bioasq": bioasq,
+    "ddx-fresh": ddx_fresh,
+    "pubmedqa": pubmedqa,
+}
 """A further set is a function of the passages here; its recording is added to ``RECORDED``."""
 
-RECORDED = ("recordings/real-hypotheses.jsonl.gz",)
+RECORDED = ("recordings/real-hypotheses.jsonl.gz", f"recordings/{PUBMEDQA.name}")
 
 
 def in_form(questions: Questions, form: str) -> dict[str, Hypotheses]:
@@ -353,7 +368,7 @@ def measured(profile: Profile, name: str, encoder: Encoder) -> dict[str, pd.Data
 def measure_encoder(profile: Profile, name: str) -> None:
     """Measure an encoder and keep its outcomes; what is kept and holds is not measured again."""
     results = [f"values_travel_{name}", *(["travel_lengths"] if name == "minilm" else [])]
-    data = [*files_of(profile.corpora), *load_registry("bioasq-"), *RECORDED]
+    data = [*files_of(profile.corpora), *load_registry("bioasq-"), "pubmedqa-test", *RECORDED]
     encoder = ENCODERS[name][0]()
     origin = {"code": [CODE], "data": data, "encoder": encoder.fingerprint}
     make_all_or_reuse(lambda: measured(profile, name, encoder), results, profile.name, **origin)

@@ -7,7 +7,7 @@ options. ``mrr`` is one over the rank of the abstract's first passage among ten.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -23,7 +23,7 @@ from lib.stats import claims, measure
 from lib.studies.masked.arms import arms, bases_of
 from lib.studies.masked.study import CHOICES, choices, search_in, test_lambdas
 from lib.studies.masked.texts import PUBMEDQA, written_for
-from lib.study import Found, Study, declared_pairs, means, search_and_measure
+from lib.study import Arm, Found, Study, declared_pairs, means, search_and_measure
 
 ARMS = ("question", "hplus", "hplus+question1", "rrf+hplus", "chr+rotation@1")
 """What is searched beside contrast at every lambda that is read on the exams' test half. Nothing by
@@ -59,13 +59,18 @@ class Sources:
 
     def targets(self) -> dict[str, frozenset[str]]:
         """The passages of each question's abstract."""
-        pieces: dict[str, set[str]] = {qid: set() for qid in self.qids}
-        for pid in self.retriever.store.ids():
-            source, _, rest = pid.partition(":")
-            pmid = rest.partition("#")[0]
-            if source == "pubmedqa" and pmid in pieces:
-                pieces[pmid].add(pid)
-        return {qid: frozenset(pids) for qid, pids in pieces.items()}
+        return abstracts_of(self.qids, self.retriever.store.ids())
+
+
+def abstracts_of(qids: Sequence[str], pids: Iterable[str]) -> dict[str, frozenset[str]]:
+    """The passages of the abstract behind each question."""
+    pieces: dict[str, set[str]] = {qid: set() for qid in qids}
+    for pid in pids:
+        source, _, rest = pid.partition(":")
+        pmid = rest.partition("#")[0]
+        if source == "pubmedqa" and pmid in pieces:
+            pieces[pmid].add(pid)
+    return {qid: frozenset(found) for qid, found in pieces.items()}
 
 
 def load(profile: Profile) -> Sources:
@@ -74,7 +79,8 @@ def load(profile: Profile) -> Sources:
     return Sources(questions, search_in(profile), profile, written_for(questions, ["described"]))
 
 
-def _arms(sources: Sources):
+def arms_of(sources: Sources) -> list[Arm]:
+    """What is searched."""
     at = {"described": test_lambdas()["described"]}
     lams = {f"chr@{lam:g}" for lam in at["described"]}
     made = arms(bases_of(sources.questions, sources.written), at)
@@ -105,7 +111,7 @@ STUDY = Study(
     name="masked, pubmedqa",
     code="lib.studies.masked",
     load=load,
-    values={"values_masked_pubmedqa": search_and_measure(_arms, _measured)},
+    values={"values_masked_pubmedqa": search_and_measure(arms_of, _measured)},
     tables=("masked_pubmedqa", "claims_masked_pubmedqa"),
     follow=follow,
     looks=looks,
