@@ -354,10 +354,10 @@ def plot_outcomes(rows: pd.DataFrame, lam: float, chosen: Mapping[str, float] | 
 
 TRAVELLERS = {
     "chr@1": ("o", COLOURS["chr"]),
-    "chr+rotation@1": ("s", GREY),
-    "chr+stranger@1": ("^", GREY),
+    "chr+rotation@1": ("s", COLOURS["chr+rotation"]),
+    "chr+stranger@1": ("^", COLOURS["chr+stranger"]),
 }
-"""What is drawn at lambda 1, with marker and colour: contrast, and its two controls in grey."""
+"""What is drawn at lambda 1, with marker and colour: contrast, and its two controls."""
 
 _SETTINGS = {
     "mimic": ["as written", "first sentence", "name"],
@@ -379,7 +379,7 @@ def travel_rows(table: pd.DataFrame) -> pd.DataFrame:
         places | {"size": rows["size"], "arm": rows["arm"].map(list(TRAVELLERS).index)}
     )
     rows = rows.loc[order.sort_values(list(order)).index]
-    names = [_setting_label(row) for _, row in rows.iterrows()]
+    names = [_setting_label(row, rows["size"].min()) for _, row in rows.iterrows()]
     looks = [TRAVELLERS[arm] for arm in rows["arm"]]
     sets = {name: names_of("panel").get(name, name) for name in in_order(rows["dataset"])}
     drawn = {"value": "difference", "low": "difference_low", "high": "difference_high", "n": "n"}
@@ -395,15 +395,17 @@ def travel_rows(table: pd.DataFrame) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def _setting_label(row: pd.Series) -> str:
-    """What a setting changes of the reference; of the reference and its like, the size."""
+def _setting_label(row: pd.Series, smallest: int) -> str:
+    """What a setting changes of the reference, which has the ``smallest`` corpus and all its name.
+    """
     if row["mimic"] != _SETTINGS["mimic"][0]:
         return f"H−: its {row['mimic']} alone"
     if row["encoder"] != _SETTINGS["encoder"][0]:
         return names_of("column").get(row["encoder"], row["encoder"])
     if row["space"] != _SETTINGS["space"][0]:
         return row["space"]
-    return f"{row['size']:,} passages"
+    size = f"{row['size']:,} passages"
+    return f"MiniLM, cosine, {size}" if row["size"] == smallest else size
 
 
 # contradiction ------------------------------------------------------------------------------------
