@@ -72,7 +72,7 @@ def ledger(tmp_path, monkeypatch):
 def test_a_look_is_noted_once_and_another_arm_or_question_is_another(ledger, tmp_path, monkeypatch):
     before = len(ledger())
     for qids, arms in ((["b", "a", "a"], ["hplus", "chr@1"]), (["a", "b"], ["chr@1", "hplus"])):
-        note_look("mine", "open", Look("bioasq", qids, arms, declared=True))
+        note_look("mine", "open", Look("bioasq", qids, arms, declared="primary_tests.toml"))
     added = ledger().iloc[before:]
     assert len(added) == 1
     row = added.iloc[0]

@@ -26,13 +26,13 @@ def read_looks() -> pd.DataFrame:
 class Look:
     """The test questions of a set whose labels were opened, and the ``arms`` measured on them.
 
-    ``declared`` says whether tests of it were declared beforehand.
+    ``declared`` is the file of ``data`` in which tests of it were declared beforehand, or "".
     """
 
     test_set: str
     qids: Iterable[str]
     arms: Iterable[str]
-    declared: bool = False
+    declared: str = ""
 
 
 def look_key(study: str, look: Look) -> str:
@@ -61,7 +61,7 @@ def note_look(study: str, profile: str, look: Look) -> None:
             "test_set": look.test_set,
             "questions": str(len(set(look.qids))),
             "what_was_looked_at": f"{len(set(look.arms))} arms or measures",
-            "declared_beforehand": "yes: data/primary_tests.toml" if look.declared else "no",
+            "declared_beforehand": f"yes: data/{look.declared}" if look.declared else "no",
             "what_followed": "nothing yet",
             "entered": "by the code",
             "profile": profile,

@@ -396,8 +396,7 @@ def travel_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _setting_label(row: pd.Series, smallest: int) -> str:
-    """What a setting changes of the reference, which has the ``smallest`` corpus and all its name.
-    """
+    """What a setting changes of the reference, which has the ``smallest`` corpus and all its name."""
     if row["mimic"] != _SETTINGS["mimic"][0]:
         return f"H−: its {row['mimic']} alone"
     if row["encoder"] != _SETTINGS["encoder"][0]:

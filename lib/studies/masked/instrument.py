@@ -30,6 +30,9 @@ from lib.study import primary_tests
 
 FIVE = 5
 
+CHANCE = 0.25
+"""Of every exam question: it has four options."""
+
 
 @dataclass(frozen=True)
 class Item:
@@ -101,12 +104,17 @@ def instrument_values(store: PassageStore, llm: ChatModel) -> pd.DataFrame:
         values = said.metrics(item.question)
         if item.letter:
             values["follows"] = float(said.letter == item.letter)
-        asked = request(item.question, item.passages)[-1]["content"]
-        values["names_left"] = float(len(names_left(mask_of(item.question), asked)))
+        values["names_left"] = unmasked(item.question, item.passages)
         key = (item.condition, item.question.qid)
         rows += [(*key, metric, value) for metric, value in values.items()]
     table = pd.DataFrame(rows, columns=["condition", "qid", "metric", "value"])
     return pd.concat([table, again_values()], ignore_index=True)
+
+
+def unmasked(question: Question, passages: Sequence[Passage]) -> float:
+    """How many names of options the request still has."""
+    asked = request(question, passages)[-1]["content"]
+    return float(len(names_left(mask_of(question), asked)))
 
 
 AGAIN = DATA / "masked" / "again.csv"
@@ -145,10 +153,6 @@ def instrument_table(values: pd.DataFrame) -> pd.DataFrame:
         row = {"condition": condition, "metric": metric, "value": value, "low": low, "high": high}
         rows.append(row | {"n": len(group), "passes": passes})
     return pd.DataFrame(rows)
-
-
-CHANCE = 0.25
-"""Of every exam question: it has four options."""
 
 
 def is_instrument(table: pd.DataFrame) -> bool:

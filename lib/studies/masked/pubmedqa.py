@@ -23,7 +23,7 @@ from lib.stats import claims, measure
 from lib.studies.masked.arms import arms, bases_of
 from lib.studies.masked.study import CHOICES, choices, search_in, test_lambdas
 from lib.studies.masked.texts import PUBMEDQA, written_for
-from lib.study import Arm, Found, Study, declared_pairs, means, search_and_measure
+from lib.study import DECLARATIONS, Arm, Found, Study, declared_pairs, means, search_and_measure
 
 ARMS = ("question", "hplus", "hplus+question1", "rrf+hplus", "chr+rotation@1")
 """What is searched beside contrast at every lambda that is read on the exams' test half. Nothing by
@@ -104,7 +104,7 @@ def follow(sources: Sources, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def looks(_: Sources, made: Mapping[str, pd.DataFrame]) -> list[Look]:
     """The sources of the test questions."""
     values = made["values_masked_pubmedqa"]
-    return [Look("masked-pubmedqa", values["qid"], values["arm"], declared=True)]
+    return [Look("masked-pubmedqa", values["qid"], values["arm"], declared=DECLARATIONS[1])]
 
 
 STUDY = Study(

@@ -7,7 +7,7 @@ read have accuracy too. ``masked-answers.jsonl.gz`` has what it said, request by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -45,11 +45,12 @@ from lib.studies.masked.instrument import (
     instrument_values,
     is_instrument,
     items,
+    unmasked,
 )
 from lib.studies.masked.mask import NAMES
 from lib.studies.masked.sample import SAMPLE, Part, load_masked
 from lib.studies.masked.texts import files, recorded, written_for
-from lib.study import Found, Study, declared_pairs, means, search_arm
+from lib.study import DECLARATIONS, Found, Study, declared_pairs, means, search_arm
 
 TOP = 5
 """Passages that the answerer reads."""
@@ -211,7 +212,8 @@ def half_values(half: Half, llm: ChatModel) -> pd.DataFrame:
     """Every outcome of a half: dataset, arm, qid, metric, value.
 
     ``names_any``, ``names_right`` and ``names_wrong``: whether the five passages name any option,
-    the right one, a wrong one. Where the answerer read all of an arm also ``answering.METRICS``.
+    the right one, a wrong one. Where the answerer read all of an arm also ``answering.METRICS`` and
+    ``names_left``, how many names the mask missed in the request.
     """
     rows = []
     unread = set()
@@ -219,12 +221,13 @@ def half_values(half: Half, llm: ChatModel) -> pd.DataFrame:
         values = named_in(question, passages)
         try:
             values |= answer(question, passages, llm).metrics(question)
+            values["names_left"] = unmasked(question, passages)
         except RecordingMiss:
             unread.add(arm)  # though another arm may have found the same for some question
         key = (question.dataset, arm, question.qid)
         rows += [(*key, metric, value) for metric, value in values.items()]
     table = pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
-    return table[~(table["arm"].isin(unread) & table["metric"].isin(METRICS))]
+    return table[~(table["arm"].isin(unread) & table["metric"].isin([*METRICS, "names_left"]))]
 
 
 def named_in(question: Question, passages: Sequence[Passage]) -> dict[str, float]:
@@ -273,6 +276,10 @@ def load(profile: Profile) -> Fresh:
     return Fresh(dev, Half.open("test", retriever, test_lambdas()), profile)
 
 
+BLOCKS = ("masked", "masked-after-dev", "masked-grid")
+"""Families of declared tests, by block of the declaration."""
+
+
 def masked_pairs(block: str = "masked") -> list[Pair]:
     """The declared tests of a block, with what dev chose."""
     return declared_pairs(block, choices())
@@ -302,6 +309,13 @@ def exploratory_pairs(arms_read: Sequence[str]) -> list[Pair]:
         for arm in arms_read
         if arm != other
     ]
+    # Declared tests once more as the answers fell.
+    pairs += [
+        replace(pair, metric="right", primary=False)
+        for block in BLOCKS
+        for pair in masked_pairs(block)
+        if pair.baseline not in ("hplus", "question")
+    ]
     same = [("hplus-named", "hplus"), ("chr-named@0.4", "hplus-named")]
     same += [("chr-named@1", "hplus-named"), ("chr-held@0.4", "hplus-held")]
     known = {(pair.arm, pair.baseline) for pair in pairs}
@@ -317,7 +331,7 @@ def claims_table(values: pd.DataFrame, verdicts: bool) -> pd.DataFrame:
     """Every declared test, those declared after dev, then what is exploratory; no verdicts where
     the answerer is no instrument."""
     read = sorted(values.loc[values["metric"] == "accuracy", "arm"].unique())
-    families = [masked_pairs(block) for block in ("masked", "masked-after-dev", "masked-grid")]
+    families = [masked_pairs(block) for block in BLOCKS]
     asked = {(pair.arm, pair.baseline) for family in families for pair in family}
     more = [
         pair
@@ -415,7 +429,7 @@ def cost_table(half: Half, values: pd.DataFrame) -> pd.DataFrame:
         written = [half.written[kind].values() for kind in kinds]
         words = [sum(_words(one) for one in part) / max(len(part), 1) for part in written]
         row = {"arm": arm} | table.loc[arm, ["value", "low", "high", "n"]].to_dict()
-        rows.append(row | {"requests": requests, "words": sum(words)})
+        rows.append(row | {"n": int(row["n"]), "requests": requests, "words": sum(words)})
     return pd.DataFrame(rows)
 
 
@@ -461,7 +475,7 @@ def looks(fresh: Fresh, made: Mapping[str, pd.DataFrame]) -> list[Look]:
     """The keys of the test half."""
     values, openly = made["values_masked"], made["values_masked_openly"]
     return [
-        Look("masked", values["qid"], values["arm"], declared=True),
+        Look("masked", values["qid"], values["arm"], declared=DECLARATIONS[1]),
         Look("masked, openly", openly["qid"], openly["arm"]),
     ]
 

@@ -52,7 +52,7 @@ from lib.studies.real.expansions import (
     written_for,
 )
 from lib.studies.real.quality import judge_quality, passes_quality_gate
-from lib.study import Study, declared_pairs, make, means, primary_tests
+from lib.study import DECLARATIONS, Study, declared_pairs, make, means, primary_tests
 
 CODE = "lib.studies.real"
 
@@ -531,7 +531,7 @@ def measure_encoder(profile: Profile, encoder: str) -> dict[str, pd.DataFrame]:
 def looks(_: Halves, made: Mapping[str, pd.DataFrame]) -> list[Look]:
     """The labels of the test half."""
     values = _searched(made["values_real"])
-    return [Look("real", values["qid"], values["arm"], declared=True)]
+    return [Look("real", values["qid"], values["arm"], declared=DECLARATIONS[0])]
 
 
 STUDY = Study(
