@@ -119,7 +119,15 @@ def readings(part: Part) -> Iterator[tuple[Question, Sequence[Passage]]]:
     half = Half.open(part, retriever, DEV_LAMBDAS if on_dev else test_lambdas())
     read = {NOTHING, *half.found} - set(NOT_ON_DEV) if on_dev else set(test_arms())
     for arm, question, passages in half.shown():
-        if arm in read:
+        if arm in read - set(NEIGHBOURS):
+            yield question, passages
+
+
+def grid_readings(_: Part) -> Iterator[tuple[Question, Sequence[Passage]]]:
+    """What is read of the methods of Table 1 beside the arms of ``readings``."""
+    half = Half.open("test", search_in(load_profile("open")), test_lambdas())
+    for arm, question, passages in half.shown():
+        if arm in NEIGHBOURS:
             yield question, passages
 
 
@@ -155,6 +163,7 @@ def open_values(half: Half, llm: ChatModel) -> pd.DataFrame:
 ANSWERS: Mapping[str, tuple[Callable, Callable]] = {
     "validation": (validation, answer),
     "answers": (readings, answer),
+    "grid-answers": (grid_readings, answer),
     "openly": (open_readings, answer_openly),
 }
 """What the answerer is asked, and how, by the name of its recording, ``masked-<name>.jsonl.gz``."""
@@ -412,6 +421,9 @@ def hypotheses_table(half: Half) -> pd.DataFrame:
 COSTS: Mapping[str, tuple[int, Sequence[str]]] = {
     "question": (0, ()),
     "hyde": (1, ("hyde",)),
+    "query2doc": (1, ("query2doc",)),
+    "csqe": (2, ("csqe",)),
+    "thinkqe": (3, ("thinkqe",)),
     "hplus": (1, ("described",)),
     "chr@0.4": (1, ("described",)),
     "chr@1": (1, ("described",)),
@@ -421,21 +433,29 @@ COSTS: Mapping[str, tuple[int, Sequence[str]]] = {
 
 
 def cost_table(half: Half, values: pd.DataFrame) -> pd.DataFrame:
-    """Gain beside cost: arm, value (accuracy), low, high, n, requests and words a question."""
-    table = both_sets(values).query("dataset == 'exams' and metric == 'accuracy'")
-    table = table.set_index("arm")
+    """Gain beside cost: arm, value (accuracy), low, high, n, right (as the answers fell), requests
+    and words a question."""
+    table = both_sets(values).query("dataset == 'exams'")
+    told = table[table["metric"] == "accuracy"].set_index("arm")
+    fell = table[table["metric"] == "right"].set_index("arm")["value"]
     rows = []
     for arm, (requests, kinds) in COSTS.items():
         written = [half.written[kind].values() for kind in kinds]
         words = [sum(_words(one) for one in part) / max(len(part), 1) for part in written]
-        row = {"arm": arm} | table.loc[arm, ["value", "low", "high", "n"]].to_dict()
-        rows.append(row | {"n": int(row["n"]), "requests": requests, "words": sum(words)})
+        row = {"arm": arm} | told.loc[arm, ["value", "low", "high"]].to_dict()
+        row |= {"n": int(told.loc[arm, "n"]), "right": fell[arm]}
+        rows.append(row | {"requests": requests, "words": sum(words)})
     return pd.DataFrame(rows)
 
 
 def _words(expansion: Expansion) -> int:
-    """Words of the replies to an expansion's last request."""
-    return len(expansion.trace["replies"][-1].text.split())
+    """Words of what was written; of CSQE's quotes, which are on file as places, as they were."""
+    trace = expansion.trace
+    if "extracts" in trace:
+        texts = [*trace["passages"], *trace["extracts"]]
+    else:
+        texts = [reply.text for reply in trace["replies"]]
+    return sum(len(text.split()) for text in texts)
 
 
 def openly_table(values: pd.DataFrame) -> pd.DataFrame:
