@@ -81,6 +81,13 @@ def test_an_options_own_words_are_its_own_even_if_they_are_anothers_synonym():
     assert mask.hide(["cystic fibrosis"]) == [code]
 
 
+def test_an_organism_that_is_left_by_its_abbreviation_is_found():
+    options = {"A": "Escherichia coli", "B": "Gout"}
+    mask = Mask.of(replace(QUESTION, options=options))
+    assert names_left(mask, "e. coli grows; E.coli too") == ["e. coli"]
+    assert not names_left(mask, "a colic. Entity-K grows")
+
+
 def test_codes_tell_nothing_of_the_right_letter():
     questions = [
         Question(f"q{i}", "?", dict.fromkeys("ABCD", "x"), "A", dataset="made-up")

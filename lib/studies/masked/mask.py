@@ -141,7 +141,11 @@ def _replaced(text: str, places: Mapping[str, str]) -> str:
 
 def names_left(mask: Mask, text: str) -> list[str]:
     """Names of options that a masked text still has, by another rule than the mask's: the words of
-    a name side by side, as ``name_words`` has them."""
+    a name side by side, as ``name_words`` has them; of two words also as "E. coli"."""
     words = f" {' '.join(name_words(text))} "
     every = dict.fromkeys(name for names in mask.names.values() for name in names)
-    return [name for name in every if len(name) > 4 and f" {' '.join(name_words(name))} " in words]
+    left = [name for name in every if len(name) > 4 and f" {' '.join(name_words(name))} " in words]
+    for name in every:
+        if two := re.fullmatch(r"(\w)\w+ (\w+)", name):
+            left += re.findall(rf"\b{two[1]}\. ?{two[2]}\b", text, re.IGNORECASE)[:1]
+    return left

@@ -353,6 +353,13 @@ def claims_table(values: pd.DataFrame, verdicts: bool) -> pd.DataFrame:
     return table if verdicts else table.assign(verdict="")
 
 
+def without_names_left(values: pd.DataFrame) -> pd.DataFrame:
+    """The declared tests without the questions of which a request still has a name."""
+    left = values[(values["metric"] == "names_left") & (values["value"] > 0)]["qid"]
+    kept = values[~values["qid"].isin(left)]
+    return pd.concat([claims(kept, masked_pairs(block)) for block in BLOCKS], ignore_index=True)
+
+
 def both_sets(values: pd.DataFrame) -> pd.DataFrame:
     """Means of every arm and metric: dataset (each set, and "exams" for both), arm, metric, value,
     low, high, n."""
@@ -484,6 +491,7 @@ def follow(
         "masked_dev": both_sets(on_dev),
         "masked_arms": both_sets(values),
         "claims_masked": claims_table(values, is_instrument(validated)),
+        "claims_masked_clean": without_names_left(values),
         "masked_wrong": wrong_table(values),
         "masked_hypotheses": hypotheses_table(fresh.test),
         "masked_costs": cost_table(fresh.test, values),
