@@ -396,7 +396,7 @@ def travel_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _setting_label(row: pd.Series, smallest: int) -> str:
-    """What a setting changes of the reference, which has the ``smallest`` corpus and all its name."""
+    """What a setting changes of the reference, which has the ``smallest`` corpus and its name."""
     if row["mimic"] != _SETTINGS["mimic"][0]:
         return f"H−: its {row['mimic']} alone"
     if row["encoder"] != _SETTINGS["encoder"][0]:
@@ -546,7 +546,8 @@ def plot_p_values(curves: pd.DataFrame, best: pd.DataFrame):
 
 # masked answers -----------------------------------------------------------------------------------
 
-_ALONE = ("none", "random", "question", "hyde", "hplus", "several max@0.4")
+_OTHERS = ("none", "random", "question", "query2doc", "csqe", "hyde", "thinkqe")
+_ALONE = (*_OTHERS, "hplus", "several max@0.4")
 """Arms of the masked study that stand before contrast, in this order."""
 
 
