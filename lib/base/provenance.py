@@ -37,6 +37,7 @@ CORE = (
     "lib.stats",
     "lib.query_spec",
     "lib.search.bm25",
+    "lib.search.candidates",
     "lib.search.contrast",
     "lib.search.index",
     "lib.search.merge",
