@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain, groupby, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from lib.base import paths
-from lib.base.files import canonical_json, read_manifest, sha256_bytes, sha256_of
+from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, sha256_of
 from lib.base.parameters import one_of
 from lib.base.provenance import code_hash, data_hash
 from lib.corpora import load_passages
@@ -156,11 +158,38 @@ def build_index(
 ) -> DenseIndex:
     """Encode what is not yet in the cache and open the index.
 
-    Size, time and how much of the passages is not read are printed first.
+    Size, time and how much of the passages is not read are printed first. Which files an index is
+    of is kept, so that it opens again without a passage being read.
 
     Shards never span two corpora, so that a change in one leaves the vectors of the others. The
     ``torch`` backend searches on ``devices``, or else where the encoder runs.
     """
+    made_by = [store.content, encoder.fingerprints["article"], dtype]
+    key = sha256_bytes(canonical_json(made_by).encode())[:16]
+    plan = paths.cache("vectors") / f"index-{key}.json"
+    files = _listed(plan)
+    if files is None:
+        shards = _encoded(store, encoder, dtype, progress)
+        files = [Path(shard.filename) for shard in shards]
+        atomic_write(plan, canonical_json([file.name for file in files]))
+    if backend == "torch" and not devices:
+        devices = getattr(encoder, "devices", ())
+    opened = [np.load(file, mmap_mode="r") for file in files]
+    return DenseIndex(opened, store.ids(), backend=backend, devices=devices)
+
+
+def _listed(plan: Path) -> list[Path] | None:
+    """The files of an index that was built before, so that no passage has to be read; None where
+    one of them is not there or not whole."""
+    if not plan.exists():
+        return None
+    files = [plan.with_name(name) for name in json.loads(plan.read_text(encoding="utf-8"))]
+    whole = all(read_manifest(file, verify=False) is not None for file in files)
+    return files if whole else None
+
+
+def _encoded(store: PassageStore, encoder, dtype: str, progress: bool) -> list[np.memmap]:
+    """The shards of all passages, corpus by corpus; those that are not in the cache are made."""
     shards = []
     for corpus, passages in groupby(store, key=_corpus_of):
         label = corpus or "ddx-mini"
@@ -174,9 +203,7 @@ def build_index(
                 progress=progress,
                 count_unread=len(store) <= MOST_COUNTED,
             )
-    if backend == "torch" and not devices:
-        devices = getattr(encoder, "devices", ())
-    return DenseIndex(shards, store.ids(), backend=backend, devices=devices)
+    return shards
 
 
 def _corpus_of(passage: Passage) -> str:
@@ -190,12 +217,11 @@ def _corpus_of(passage: Passage) -> str:
 
 def only(index: DenseIndex, corpora: Sequence[str]) -> DenseIndex:
     """The index of these corpora alone; bundled passages, whose ids have no corpus, always stay."""
-    prefixes = tuple(f"{name}:" for name in corpora)
-    keep = [":" not in pid or pid.startswith(prefixes) for pid in index.ids.tolist()]
-    return index.subset(keep)
+    ids = index.ids
+    named = ids.starting_with([f"{name}:" for name in corpora])
+    return index.subset(named | (np.strings.find(ids.texts, b":") < 0))
 
 
 def without(index: DenseIndex, sources: Sequence[str]) -> DenseIndex:
     """The index without passages whose id begins with one of ``sources`` (a corpus or a subset)."""
-    prefixes = tuple(sources)
-    return index.subset([not pid.startswith(prefixes) for pid in index.ids.tolist()])
+    return index.subset(~index.ids.starting_with(sources))

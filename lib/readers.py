@@ -79,7 +79,6 @@ class EvidenceReader:
     name: str = "evidence reader"
     needs_llm: bool = False
     _index: DenseIndex | None = field(default=None, repr=False)
-    _row_of: dict = field(default_factory=dict, repr=False)
     _vectors: dict = field(default_factory=dict, repr=False)
 
     def answer_all(
@@ -97,15 +96,15 @@ class EvidenceReader:
     def use_vectors_of(self, index: DenseIndex) -> None:
         """Take the vectors of the index's passages from it, instead of encoding them once more."""
         self._index = index
-        self._row_of = {pid: row for row, pid in enumerate(index.ids.tolist())}
 
     def _take_vectors(self, passages: Sequence[Passage]) -> None:
         """The vectors of those passages that the index has, if there is one, and are new here."""
         if self._index is None:
             return
-        texts = {self._row_of.get(p.pid): ("article", (p.title, p.text)) for p in passages}
+        rows = self._index.ids.find([passage.pid for passage in passages])
+        keys = [("article", (passage.title, passage.text)) for passage in passages]
+        texts = {row: key for row, key in zip(rows, keys, strict=True) if row >= 0}
         new = {row: key for row, key in texts.items() if key not in self._vectors}
-        new.pop(None, None)  # what is read beside the index's passages
         vectors = self._index.vectors(np.array(list(new), dtype=int))
         self._vectors.update(zip(new.values(), vectors, strict=True))
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lib import run_files
-from lib.base.parameters import check_k
+from lib.base.parameters import check_k, refuse_unknown
 from lib.data.store import PassageStore
 from lib.embed import Encoder
 from lib.query_spec import Fusion, Hit, Hypotheses, Request, SearchSpec, Sparse, Text
@@ -115,15 +115,12 @@ class Retriever:
         """
 
         def view() -> Retriever:
-            passages = self._passages()
-            source_of = dict(zip(passages.ids(), passages.sources(), strict=True))
-            here = np.array([source_of[pid] for pid in self.index.ids.tolist()])
-            known = sorted(set(here.tolist()))
-            for source in sorted(set(sources) - set(known)):
-                raise ValueError(
-                    f"no passage of the source {source!r}; there are: {', '.join(known)}"
-                )
-            return self.subset(self.index.subset(np.isin(here, list(sources))))
+            of_store = self._passages().sources()
+            refuse_unknown("no passage of the source", sorted(sources), sorted(of_store.categories))
+            wanted = np.isin(of_store.codes, of_store.categories.get_indexer(list(sources)))
+            if (ids := self._passages().ids()) is not self.index.ids:
+                wanted = wanted[ids.rows_of(self.index.ids)]
+            return self.subset(self.index.subset(wanted))
 
         return self._once(("sources", *sorted(sources)), view)
 
@@ -325,13 +322,13 @@ class Retriever:
 
     def _random(self, h: Hypotheses, k: int) -> Hits:
         """Any k passages that may be found, drawn by the question's id and the draw."""
-        ids = self._once("ids", lambda: np.sort(self.index.ids[self.index.kept]))
+        rows = self._once("in order", self.index.in_order)
         if h.excluded:
-            ids = ids[~np.isin(ids, list(h.excluded))]
+            rows = rows[~np.isin(rows, self.index.ids.find(sorted(h.excluded)))]
         seed = f"random {h.qid}" + (f" {h.spec.draw}" if h.spec.draw else "")
-        picked = random.Random(seed).sample(range(len(ids)), min(k, len(ids)))
-        rows = np.full((1, len(picked)), -1)
-        return Hits(np.zeros(rows.shape, np.float32), rows, ids[picked][None])
+        picked = random.Random(seed).sample(range(len(rows)), min(k, len(rows)))
+        ids = self.index.ids[rows[picked]][None]
+        return Hits(np.zeros(ids.shape, np.float32), np.full(ids.shape, -1), ids)
 
     def _lexical_index(self) -> BM25Index:
         if self.bm25 is None:

@@ -380,7 +380,8 @@ def test_a_store_gives_back_what_it_was_given(tmp_path_factory, passages, data):
     for store in (built, PassageStore.open(path)):
         assert len(store) == len(passages)
         assert list(store) == passages
-        assert store.ids() == [p.pid for p in passages]
+        assert list(store.ids()) == [p.pid for p in passages]
+        assert list(store.sources()) == [p.source for p in passages]
         wanted = data.draw(st.lists(st.sampled_from(range(len(passages))))) if passages else []
         asked = [passages[i].pid for i in wanted]
         assert store.get_many(asked) == [passages[i] for i in wanted]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lib.embed import HashEncoder
 from lib.search.bm25 import BM25Index, words
+from lib.search.ids import Ids
 from lib.search.index import DenseIndex, PassageIndex, top_rows
 from lib.search.merge import Hits, merge_balanced, merge_rrf
 
@@ -284,3 +285,25 @@ def test_every_merge_keeps_queries_apart_and_padding_is_no_result():
         for lists, k in (([PUBMED, listed("a:1")], 3), ([], 3), ([PUBMED], 0)):
             with pytest.raises(ValueError, match="cannot merge"):
                 merge(lists, k)
+
+
+# ids ----------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1),
+        unique=True,
+    )
+)
+def test_ids_are_found_by_row_and_rows_by_id(pids):
+    ids = Ids.of(pids)
+    assert list(ids) == ids.tolist() == pids and len(ids) == len(pids)
+    assert ids.find(pids).tolist() == list(range(len(pids)))
+    assert [pids[row] for row in ids.order] == sorted(pids)
+    assert np.array_equal(np.argsort(ids.order), ids.ranks)
+    absent = [pid + "x" for pid in pids if pid + "x" not in pids]
+    assert (ids.find(absent) == -1).all() and not any(pid in ids for pid in absent)
+    for first in pids[:1]:
+        starts = [pid.startswith(first) for pid in pids]
+        assert ids.starting_with([first]).tolist() == starts

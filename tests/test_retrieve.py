@@ -138,6 +138,27 @@ class Towers(HashEncoder):
         return np.roll(rows, 1, axis=1) if tower == "query" else rows
 
 
+def test_an_index_opens_again_without_a_passage_being_read_and_heals(own_folders):
+    passages = [Passage(f"p{i}", "", f"text {i}", "s", {}) for i in range(20)]
+    store = PassageStore.build(own_folders / "again.sqlite", passages)
+    first = index_build.build_index(store, ENCODER, progress=False)
+    query = ENCODER.encode(["text 7"])
+
+    class Unread(PassageStore):
+        def __iter__(self):
+            raise AssertionError("a passage was read")
+
+    unread = Unread.open(store.path)
+    again = index_build.build_index(unread, ENCODER, progress=False)
+    assert again.search(query, 5).ids.tolist() == first.search(query, 5).ids.tolist()
+    (shard,) = (own_folders / "cache" / "vectors").glob("*.npy")
+    shard.unlink()
+    with pytest.raises(AssertionError, match="was read"):
+        index_build.build_index(unread, ENCODER, progress=False)
+    healed = index_build.build_index(store, ENCODER, progress=False)
+    assert healed.search(query, 5).ids.tolist() == first.search(query, 5).ids.tolist()
+
+
 @pytest.fixture(params=["float32", "float16"])
 def titled(own_folders, request) -> tuple[Retriever, dict[str, tuple[str, str]], str]:
     """A retriever of passages with titles, the (title, text) of each, and how they are stored."""
@@ -276,7 +297,7 @@ def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(own_folder
     store = PassageStore.build(own_folders / "store.sqlite", passages)
     index = index_build.build_index(store, ENCODER, progress=False)
     vectors = ENCODER.encode([p.text for p in store])
-    assert index.ids.tolist() == store.ids()
+    assert list(index.ids) == list(store.ids())
     assert np.array_equal(index.vectors(np.arange(5)), vectors)
 
     def kept(view) -> set[str]:

@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+import numpy as np
+import pandas as pd
+
 from lib.base.files import StaleInput, atomic_write, canonical_json, read_manifest, write_manifest
 from lib.data.passages import Passage
+from lib.search.ids import Ids
 
 _FIELDS = "pid, title, text, source, meta"
 _SELECT = f"SELECT {_FIELDS} FROM passage"
@@ -56,13 +60,26 @@ class PassageStore:
     def __iter__(self) -> Iterator[Passage]:
         return map(_passage, self._connect().execute(f"{_SELECT} ORDER BY row"))
 
-    def ids(self) -> list[str]:
-        """All passage ids in row order."""
-        return [pid for (pid,) in self._connect().execute("SELECT pid FROM passage ORDER BY row")]
+    def ids(self) -> Ids:
+        """All passage ids in row order, from files beside the passages, which are written once."""
+        names = ("texts", "order", "ranks")
+        files = [self.path.with_name(f"{self.path.name}.{name}.npy") for name in names]
+        if not all(self._is_of(file) for file in files):
+            _write_ids(self._connect(), files, len(self), self.content)
+        return Ids(*(np.load(file, mmap_mode="r") for file in files))
 
-    def sources(self) -> list[str]:
-        """The source of every passage in row order."""
-        return [s for (s,) in self._connect().execute("SELECT source FROM passage ORDER BY row")]
+    def _is_of(self, file: Path) -> bool:
+        manifest = read_manifest(file, verify=False)
+        return manifest is not None and manifest["settings"]["content"] == self.content
+
+    def sources(self) -> pd.Categorical:
+        """The source of every passage in row order, one byte a passage."""
+        file = self._connect()
+        names = [name for (name,) in file.execute("SELECT DISTINCT source FROM passage")]
+        code_of = {name: code for code, name in enumerate(names)}
+        rows = file.execute("SELECT source FROM passage ORDER BY row")
+        codes = np.fromiter((code_of[name] for (name,) in rows), np.int16, len(self))
+        return pd.Categorical.from_codes(codes, names)
 
     def get(self, pid: str) -> Passage:
         """One passage by id; KeyError when it is not here."""
@@ -101,13 +118,13 @@ class PassagesInMemory:
     def __iter__(self) -> Iterator[Passage]:
         return iter(self._by_pid.values())
 
-    def ids(self) -> list[str]:
+    def ids(self) -> Ids:
         """All passage ids in their order."""
-        return list(self._by_pid)
+        return Ids.of(self._by_pid)
 
-    def sources(self) -> list[str]:
+    def sources(self) -> pd.Categorical:
         """The source of every passage in their order."""
-        return [passage.source for passage in self]
+        return pd.Categorical([passage.source for passage in self])
 
     def get(self, pid: str) -> Passage:
         """One passage by id; KeyError when it is not here."""
@@ -128,6 +145,32 @@ def _passage(fields: Sequence) -> Passage:
     """A passage from one selected row."""
     pid, title, text, source, meta = fields
     return Passage(pid, title, text, source, json.loads(meta))
+
+
+def _write_ids(file: sqlite3.Connection, paths: Sequence[Path], n: int, content: str) -> None:
+    """The three arrays of ``Ids``, by SQLite's own index of ids: no list of texts is made."""
+    width = file.execute("SELECT max(length(CAST(pid AS BLOB))) FROM passage").fetchone()[0] or 1
+    whole = np.int32 if n < 2**31 else np.int64
+
+    def array(values: Iterable, dtype: object) -> np.ndarray:
+        return np.fromiter((value for (value,) in values), dtype, n)
+
+    def saved(path: Path, values: np.ndarray) -> None:
+        atomic_write(path, lambda temporary: _save(temporary, values))
+        write_manifest(path, rows=n, settings={"content": content})
+
+    texts = file.execute("SELECT CAST(pid AS BLOB) FROM passage ORDER BY row")
+    saved(paths[0], array(texts, f"S{width}"))
+    order = array(file.execute("SELECT row FROM passage ORDER BY pid"), whole)
+    saved(paths[1], order)
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(n, dtype=whole)
+    saved(paths[2], ranks)
+
+
+def _save(path: Path, values: np.ndarray) -> None:
+    with open(path, "wb") as file:
+        np.save(file, values)
 
 
 def _write(path: Path, passages: Iterable[Passage]) -> str:

@@ -14,6 +14,9 @@ import numpy as np
 
 from lib.model_files import pack, packed_product
 
+Searched = list[tuple[int, np.ndarray | None]]
+"""Shards by number, each with its rows that can be found; None for all of them."""
+
 
 class Faiss:
     """Candidates from faiss.knn: one call per shard, read from where it is mapped."""
@@ -24,19 +27,19 @@ class Faiss:
         self._shards = shards
 
     def top(
-        self, queries: np.ndarray, searched: list[tuple[int, np.ndarray]], depth: int
+        self, queries: np.ndarray, searched: Searched, depth: int
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each searched shard, its best float32 scores and where they are, each (n, depth).
 
-        ``searched`` pairs a shard's number with its rows that can be found; a position counts
-        among those rows. A shard with fewer rows than ``depth`` gives all of them.
+        ``searched`` pairs a shard's number with its rows that can be found, None for all; a
+        position counts among those rows. A shard with fewer rows than ``depth`` gives all of them.
         """
         import faiss
 
         found = []
         for i, rows in searched:
             shard = self._shards[i]
-            if len(rows) < len(shard):
+            if rows is not None:
                 shard = shard[rows]
             shard = np.ascontiguousarray(shard, dtype=np.float32)
             k = min(depth, len(shard))
@@ -63,7 +66,7 @@ class Torch:
         self._packed = [pack(shard) for shard in self._shards]
 
     def top(
-        self, queries: np.ndarray, searched: list[tuple[int, np.ndarray]], depth: int
+        self, queries: np.ndarray, searched: Searched, depth: int
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """As ``Faiss.top``."""
         import torch
@@ -73,7 +76,7 @@ class Torch:
         found = []
         for i, rows in searched:
             shard, packed = self._shards[i], self._packed[i]
-            if len(rows) < len(shard):
+            if rows is not None:
                 shard, packed = shard[torch.from_numpy(rows).to(shard.device)], None
             on_device = queries_on[shard.device]
             if packed is None:

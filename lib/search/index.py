@@ -8,50 +8,50 @@ outside it can belong to the top k, so the answer depends on no backend, batch s
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
 
 from lib.base.parameters import one_of
 from lib.search.candidates import BACKENDS
+from lib.search.ids import Ids
 from lib.search.merge import Hits
 
 _STEPS = 1e5
 """Scores are compared in steps of 1e-5."""
+
+_TOGETHER = 16
+"""Shards whose candidates are merged at once: memory does not grow with the corpus."""
 
 _LARGEST = 2.0**62
 """Above this, a score and a rank do not fit together into one 64-bit integer."""
 
 
 class PassageIndex:
-    """What every index has: unique passage ids by row, and views of a subset.
+    """What every index has: unique passage ids by row (``Ids``), and views of a subset.
 
-    ``ids`` (n,) str; ``ranks`` (n,) the place of each id in sorted order, by which ties break;
     ``kept`` (n,) bool, the rows that can be found.
     """
 
-    def __init__(self, ids: Sequence[str]):
-        self.ids = np.asarray(ids, dtype=str)
-        order = np.argsort(self.ids, kind="stable")
-        in_order = self.ids[order]
-        repeated = in_order[1:][in_order[1:] == in_order[:-1]]
-        if len(repeated):
-            raise ValueError(f"passage id {str(repeated[0])!r} occurs twice")
-        self.ranks = np.argsort(order)
+    def __init__(self, ids: Iterable[str]):
+        self.ids = Ids.of(ids)
         self.kept = np.ones(len(self.ids), dtype=bool)
 
-    @cached_property
-    def _row_of(self) -> dict[str, int]:
-        return {pid: row for row, pid in enumerate(self.ids.tolist())}
+    @property
+    def ranks(self) -> np.ndarray:
+        """The place (n,) of each id in sorted order, by which ties break."""
+        return self.ids.ranks
 
     def rows_of(self, pids: Sequence[str]) -> np.ndarray:
         """The rows (m,) of some passages. ValueError that names one that is not here."""
-        for pid in pids:
-            if pid not in self._row_of:
-                raise ValueError(f"no passage {pid!r} in this index of {len(self.ids):,}")
-        return np.array([self._row_of[pid] for pid in pids], dtype=np.int64)
+        return self.ids.rows_of(pids)
+
+    def in_order(self) -> np.ndarray:
+        """The rows that can be found, sorted by id."""
+        order = self.ids.order
+        return order if self.kept.all() else order[self.kept[order]]
 
     def __len__(self) -> int:
         """How many passages can be found: all, or those a subset keeps."""
@@ -131,7 +131,7 @@ class DenseIndex(PassageIndex):
         """Inner products, float64 (n, m), with the passages ``which``: row numbers or ids."""
         rows = np.asarray(which)
         if rows.dtype.kind in "UO":  # texts: ids, not row numbers
-            rows = np.array([self._row_of[pid] for pid in rows.tolist()], dtype=np.int64)
+            rows = self.rows_of(rows.tolist())
         return np.asarray(vectors, np.float64) @ self.vectors(rows).T.astype(np.float64)
 
     def search(self, vectors: np.ndarray, k: int, *, batch: int = 1024) -> Hits:
@@ -183,17 +183,26 @@ class DenseIndex(PassageIndex):
     def _candidates(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows (n, depth) of the best float32 scores over all shards, and the worst of these
         scores (n,)."""
-        searched = []
-        for i, kept_here in enumerate(np.split(self.kept, self._starts[1:-1])):
-            if kept_here.any():
-                searched.append((i, np.flatnonzero(kept_here)))
-        scores, rows = [], []
-        found = self._search.top(queries, searched, depth)
-        for (i, kept_rows), (best_scores, positions) in zip(searched, found, strict=True):
-            scores.append(best_scores)
-            rows.append(self._starts[i] + kept_rows[positions])
-        scores = np.concatenate(scores, axis=1)
-        rows = np.concatenate(rows, axis=1)
-        best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
-        worst_score = np.take_along_axis(scores, best, axis=1).min(axis=1)
-        return np.take_along_axis(rows, best, axis=1), worst_score
+        scores = np.empty((len(queries), 0), dtype=np.float32)
+        rows = np.empty((len(queries), 0), dtype=np.int64)
+        searched = list(self._kept_by_shard())
+        for start in range(0, len(searched), _TOGETHER):
+            some = searched[start : start + _TOGETHER]
+            found = self._search.top(queries, some, depth)
+            for (i, kept_rows), (best_scores, positions) in zip(some, found, strict=True):
+                here = positions if kept_rows is None else kept_rows[positions]
+                scores = np.concatenate([scores, best_scores], axis=1)
+                rows = np.concatenate([rows, self._starts[i] + here], axis=1)
+            best = np.argpartition(-scores, min(depth, scores.shape[1]) - 1, axis=1)[:, :depth]
+            scores = np.take_along_axis(scores, best, axis=1)
+            rows = np.take_along_axis(rows, best, axis=1)
+        return rows, scores.min(axis=1)
+
+    def _kept_by_shard(self) -> Iterator[tuple[int, np.ndarray | None]]:
+        """Each shard that has rows that can be found: its number, and these rows; None for all."""
+        for i, (start, stop) in enumerate(pairwise(self._starts)):
+            here = self.kept[start:stop]
+            if here.all():
+                yield i, None
+            elif here.any():
+                yield i, np.flatnonzero(here)

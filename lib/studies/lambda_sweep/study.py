@@ -500,8 +500,7 @@ def spectrum_table(
     if check_number("lam_max", lam_max) <= 0:
         raise ValueError(f"lam_max must be above 0, not {lam_max!r}")
     index, rows = bench.retriever.index, []
-    order = np.argsort(index.ranks)
-    order = order[index.kept[order]]
+    order = index.in_order()
     for qid in qids:
         texts = [bench.hypotheses[qid].of(role)[0] for role in ("target", "mimic")]
         known = bench.retriever.vectors(texts)

@@ -486,7 +486,7 @@ class Experiment:
                 f"{', '.join(list(judged)[:3])} there and {', '.join(sorted(qids)[:3])} here"
             )
         pids = {pid for grades in found.values() for pid in grades}
-        absent = len(pids.difference(self.retriever.store.ids()))
+        absent = (self.retriever.store.ids().find(sorted(pids)) < 0).sum()
         paths.say_once(
             f"judgments: {report}, of {len(found)} of {len(qids)} questions; "
             f"{absent} of {len(pids)} relevant passages are not in the corpora"

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lib.base.files import read_jsonl, sha256_bytes
@@ -173,8 +174,7 @@ def outcomes(built: Built) -> pd.DataFrame:
     encoder, profile = load_encoder(BASE, precision="float32"), built.profile
     store = corpus_store((CORPUS,))
     index = build_index(store, encoder, backend=profile.backend, dtype=profile.vectors)
-    kept = {passage.pid for passage in built.task.corpus}
-    inside = index.subset([pid in kept for pid in index.ids.tolist()])
+    inside = index.subset(np.isin(index.ids, [passage.pid for passage in built.task.corpus]))
     routes = {query.qid: query.route for query in built.queries}
     return measured(built.task, routes, Retriever(inside, encoder))
 
