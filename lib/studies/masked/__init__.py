@@ -13,7 +13,7 @@ TABLES = (
     "masked_dev",
     "masked_arms",
     "claims_masked",
-    "claims_masked_clean",
+    "masked_clean",
     "masked_wrong",
     "masked_hypotheses",
     "masked_costs",

@@ -337,27 +337,30 @@ def exploratory_pairs(arms_read: Sequence[str]) -> list[Pair]:
 
 
 def claims_table(values: pd.DataFrame, verdicts: bool) -> pd.DataFrame:
-    """Every declared test, those declared after dev, then what is exploratory; no verdicts where
-    the answerer is no instrument."""
+    """The declared tests, then what is exploratory; no verdicts where the answerer is
+    no instrument."""
     read = sorted(values.loc[values["metric"] == "accuracy", "arm"].unique())
-    families = [masked_pairs(block) for block in BLOCKS]
-    asked = {(pair.arm, pair.baseline) for family in families for pair in family}
+    declared = declared_table(values)
+    asked = set(zip(declared["arm"], declared["baseline"], strict=True))
     more = [
         pair
         for pair in exploratory_pairs(read)
         if pair.metric != "accuracy" or (pair.arm, pair.baseline) not in asked
     ]
-    # Holm's correction is within a family.
-    parts = [claims(values, pairs) for pairs in (*families, more)]
-    table = pd.concat(parts, ignore_index=True)
+    table = pd.concat([declared, claims(values, more).assign(family="")], ignore_index=True)
     return table if verdicts else table.assign(verdict="")
 
 
+def declared_table(values: pd.DataFrame) -> pd.DataFrame:
+    """The declared tests; Holm's correction is within each ``family``, a declared block."""
+    parts = [claims(values, masked_pairs(block)).assign(family=block) for block in BLOCKS]
+    return pd.concat(parts, ignore_index=True)
+
+
 def without_names_left(values: pd.DataFrame) -> pd.DataFrame:
-    """The declared tests without the questions of which a request still has a name."""
+    """``declared_table`` without the questions of which a request still has a name."""
     left = values[(values["metric"] == "names_left") & (values["value"] > 0)]["qid"]
-    kept = values[~values["qid"].isin(left)]
-    return pd.concat([claims(kept, masked_pairs(block)) for block in BLOCKS], ignore_index=True)
+    return declared_table(values[~values["qid"].isin(left)])
 
 
 def both_sets(values: pd.DataFrame) -> pd.DataFrame:
@@ -491,7 +494,7 @@ def follow(
         "masked_dev": both_sets(on_dev),
         "masked_arms": both_sets(values),
         "claims_masked": claims_table(values, is_instrument(validated)),
-        "claims_masked_clean": without_names_left(values),
+        "masked_clean": without_names_left(values),
         "masked_wrong": wrong_table(values),
         "masked_hypotheses": hypotheses_table(fresh.test),
         "masked_costs": cost_table(fresh.test, values),
