@@ -34,8 +34,6 @@ READERS = (
 )
 """The modules that make passages of files; where one changes, the files are read again."""
 
-_BLOCK = 16 * 4096  # passages in memory at a time: a whole number of shards
-
 MOST_COUNTED = 1_000_000
 """Passages of a store whose tokens are counted: a few minutes. MedCorp's take hours."""
 
@@ -156,27 +154,55 @@ def build_index(
 ) -> DenseIndex:
     """Encode what is not yet in the cache and open the index.
 
-    Size, time and how much of the passages is not read are printed first.
-
-    Shards never span two corpora, so that a change in one leaves the vectors of the others. The
-    ``torch`` backend searches on ``devices``, or else where the encoder runs.
+    Size, time and how much of the passages is not read are printed first. The ``torch`` backend
+    searches on ``devices``, or else where the encoder runs.
     """
-    shards = []
-    for corpus, passages in groupby(store, key=_corpus_of):
-        label = corpus or "ddx-mini"
-        while block := [(p.title, p.text) for p in islice(passages, _BLOCK)]:
-            shards += encode_cached(
-                block,
-                encoder,
-                "article",
-                label=label,
-                dtype=dtype,
-                progress=progress,
-                count_unread=len(store) <= MOST_COUNTED,
-            )
+    blocks = passage_vectors(store, encoder, dtype=dtype, progress=progress)
     if backend == "torch" and not devices:
         devices = getattr(encoder, "devices", ())
-    return DenseIndex(shards, store.ids(), backend=backend, devices=devices)
+    return DenseIndex(blocks, store.ids(), backend=backend, devices=devices)
+
+
+def passage_vectors(
+    store: PassageStore,
+    encoder,
+    *,
+    dtype: str = "float32",
+    progress: bool = True,
+    shard: tuple[int, int] = (1, 1),
+) -> list[np.memmap]:
+    """The vectors of a store in blocks, or those of one shard: see ``encode_cached``.
+
+    No block spans two corpora, so that a change in one leaves the vectors of the others.
+    """
+    in_order = groupby(enumerate(store), key=lambda numbered: _corpus_of(numbered[1]))
+    return encode_cached(
+        _Articles(store),
+        encoder,
+        "article",
+        starts=[next(rows)[0] for _, rows in in_order],
+        shard=shard,
+        label="passages",
+        dtype=dtype,
+        progress=progress,
+        count_unread=len(store) <= MOST_COUNTED,
+    )
+
+
+class _Articles(Sequence):
+    """Title and text of each passage of a store, read when they are asked for."""
+
+    def __init__(self, store: PassageStore) -> None:
+        self._store, self._rows = store, range(len(store))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place):
+        rows = self._rows[place]
+        if isinstance(rows, int):
+            return self[rows : rows + 1][0]
+        return [(p.title, p.text) for p in self._store.between(rows.start, rows.stop)]
 
 
 def _corpus_of(passage: Passage) -> str:
