@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 
 from lib.base import paths
@@ -29,7 +29,6 @@ from lib.search.vectors import encode_cached
 
 _PASSAGES = "passages.sqlite"
 _ADDITIONS = "additions.json"
-_SHARD = 4096  # passages of one file of vectors
 
 
 class Corpus:
@@ -157,18 +156,16 @@ class Corpus:
         """
         self._say_unread(encoder)
         items = [(passage.title, passage.text) for passage in self.store]
-        shards = []
-        for start, end in pairwise([*self._starts(), len(items)]):
-            shards += encode_cached(
-                items[start:end],
-                encoder,
-                "article",
-                cache_dir=self.folder / "vectors" if self.folder else None,
-                shard_rows=_SHARD,
-                dtype=dtype,
-                label=self.name,
-                progress=progress,
-            )
+        shards = encode_cached(
+            items,
+            encoder,
+            "article",
+            starts=self._starts(),
+            cache_dir=self.folder / "vectors" if self.folder else None,
+            dtype=dtype,
+            label=self.name,
+            progress=progress,
+        )
         self._vector_files |= {Path(shard.filename) for shard in shards}
         index = DenseIndex(shards, self.store.ids(), backend=backend, devices=devices)
         return Retriever(index, encoder, self.store, self._words)
@@ -188,7 +185,7 @@ class Corpus:
             return
         self._told.add(encoder.fingerprint)
         items = [(passage.title, passage.text) for passage in self.store]
-        told = unread_line(self.name, encoder, items)
+        told = unread_line(self.name, encoder, encoder.unread(items))
         if "only the beginning" in told and hasattr(encoder, "window"):
             told += f". Next: Corpus.read(path, encoder=..., cut={encoder.window()}, overlap=32)"
         print(told, file=sys.stderr)

@@ -24,7 +24,7 @@ from lib.data.store import PassageStore
 from lib.datasets import few
 from lib.embed import unread_summary
 from lib.search.index import DenseIndex
-from lib.search.vectors import encode_cached
+from lib.search.vectors import encode_cached, open_vectors
 
 READERS = (
     "lib.corpora",
@@ -35,8 +35,6 @@ READERS = (
     "lib.datasets",
 )
 """The modules that make passages of files; where one changes, the files are read again."""
-
-_BLOCK = 16 * 4096  # passages in memory at a time: a whole number of shards
 
 MOST_COUNTED = 1_000_000
 """Passages of a store whose tokens are counted: a few minutes. MedCorp's take hours."""
@@ -161,21 +159,19 @@ def build_index(
     Size, time and how much of the passages is not read are printed first. Which files an index is
     of is kept, so that it opens again without a passage being read.
 
-    Shards never span two corpora, so that a change in one leaves the vectors of the others. The
-    ``torch`` backend searches on ``devices``, or else where the encoder runs.
+    The ``torch`` backend searches on ``devices``, or else where the encoder runs.
     """
     made_by = [store.content, encoder.fingerprints["article"], dtype]
     key = sha256_bytes(canonical_json(made_by).encode())[:16]
     plan = paths.cache("vectors") / f"index-{key}.json"
     files = _listed(plan)
     if files is None:
-        shards = _encoded(store, encoder, dtype, progress)
-        files = [Path(shard.filename) for shard in shards]
+        blocks = passage_vectors(store, encoder, dtype=dtype, progress=progress)
+        files = [Path(block.filename) for block in blocks]
         atomic_write(plan, canonical_json([file.name for file in files]))
     if backend == "torch" and not devices:
         devices = getattr(encoder, "devices", ())
-    opened = [np.load(file, mmap_mode="r") for file in files]
-    return DenseIndex(opened, store.ids(), backend=backend, devices=devices)
+    return DenseIndex(open_vectors(files), store.ids(), backend=backend, devices=devices)
 
 
 def _listed(plan: Path) -> list[Path] | None:
@@ -188,22 +184,46 @@ def _listed(plan: Path) -> list[Path] | None:
     return files if whole else None
 
 
-def _encoded(store: PassageStore, encoder, dtype: str, progress: bool) -> list[np.memmap]:
-    """The shards of all passages, corpus by corpus; those that are not in the cache are made."""
-    shards = []
-    for corpus, passages in groupby(store, key=_corpus_of):
-        label = corpus or "ddx-mini"
-        while block := [(p.title, p.text) for p in islice(passages, _BLOCK)]:
-            shards += encode_cached(
-                block,
-                encoder,
-                "article",
-                label=label,
-                dtype=dtype,
-                progress=progress,
-                count_unread=len(store) <= MOST_COUNTED,
-            )
-    return shards
+def passage_vectors(
+    store: PassageStore,
+    encoder,
+    *,
+    dtype: str = "float32",
+    progress: bool = True,
+    shard: tuple[int, int] = (1, 1),
+) -> list[np.memmap]:
+    """The vectors of a store in blocks, or those of one shard: see ``encode_cached``.
+
+    No block spans two corpora, so that a change in one leaves the vectors of the others.
+    """
+    in_order = groupby(enumerate(store), key=lambda numbered: _corpus_of(numbered[1]))
+    return encode_cached(
+        _Articles(store),
+        encoder,
+        "article",
+        starts=[next(rows)[0] for _, rows in in_order],
+        shard=shard,
+        label="passages",
+        dtype=dtype,
+        progress=progress,
+        count_unread=len(store) <= MOST_COUNTED,
+    )
+
+
+class _Articles(Sequence):
+    """Title and text of each passage of a store, read when they are asked for."""
+
+    def __init__(self, store: PassageStore) -> None:
+        self._store, self._rows = store, range(len(store))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place):
+        rows = self._rows[place]
+        if isinstance(rows, int):
+            return self[rows : rows + 1][0]
+        return [(p.title, p.text) for p in self._store.between(rows.start, rows.stop)]
 
 
 def _corpus_of(passage: Passage) -> str:

@@ -84,20 +84,21 @@ class SlowHash(HashEncoder):
         return super().encode(items, tower, progress)
 
 
-FOUR_ROWS = 128 + 4 * 32 * 4
-"""Bytes of a shard: the head of a .npy file, and four vectors of 32 float32."""
+WHOLE = [128 + rows * 32 * 4 for rows in (4, 12)]
+"""Bytes of a part and of a block: the head of a .npy file, and vectors of 32 float32."""
 
 
 def embed(folder: Path, last: bool) -> None:
-    """Texts into shards of four."""
+    """Texts into blocks of twelve, by parts of four."""
     encoder = SlowHash(0 if last else 0.0005)
-    encode_cached(TEXTS, encoder, "article", cache_dir=folder, shard_rows=4, progress=False)
+    rows = {"part_rows": 4, "block_rows": 12}
+    encode_cached(TEXTS, encoder, "article", cache_dir=folder, **rows, progress=False)
 
 
 def half_written(folder: Path) -> int:
-    """How many shards that stand under their own name are not whole."""
+    """How many files that stand under their own name are not whole."""
     sizes = {path.stat().st_size for path in folder.glob("[!.]*.npy")}
-    return len(sizes - {FOUR_ROWS})
+    return len(sizes - set(WHOLE))
 
 
 # downloading -------------------------------------------------------------------------------------

@@ -59,8 +59,7 @@ def test_what_was_saved_is_opened_by_name_or_path_and_searched_without_encoding(
     assert (saved.folder / "bm25" / "content").exists()
 
 
-def test_added_passages_are_found_and_they_alone_are_encoded(tmp_path, monkeypatch):
-    monkeypatch.setattr("lib.corpus._SHARD", 25)
+def test_added_passages_are_found_and_they_alone_are_encoded(tmp_path):
     corpus = Corpus.read(jsonl(tmp_path / "c.jsonl", TEXTS)).save("mine")
     found(corpus.retriever(Counting()))
     encoder = Counting()

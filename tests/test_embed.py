@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import resource
+import shutil
 import signal
 import socket
+import subprocess
+import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -17,7 +23,9 @@ from hypothesis import strategies as st
 
 from lib import embed
 from lib.base.files import read_manifest, sha256_file
+from lib.base.paths import ROOT
 from lib.embed import HashEncoder, load_encoder
+from lib.embed_pool import encode_chunks
 from lib.llm.chat import LLMError
 from lib.model_files import minilm_folder
 from lib.search.rerank import PairScorer
@@ -25,6 +33,7 @@ from lib.search.vectors import encode_cached, encode_small
 from tests.fault_server import FaultServer, embedded
 from tests.killed import TEXTS as MANY
 from tests.killed import interrupted, killed
+from tests.tiny_models import WORDS as KNOWN
 from tests.tiny_models import save_bert, save_sentence_model
 
 TEXTS = [
@@ -634,15 +643,27 @@ def cached(items, encoder, folder, tower="article", **options) -> list[np.memmap
     return encode_cached(items, encoder, tower, cache_dir=folder, progress=False, **options)
 
 
-@given(n=st.integers(0, 40), shard_rows=st.integers(1, 45), float16=st.booleans())
+@given(
+    n=st.integers(0, 40),
+    part_rows=st.integers(1, 12),
+    parts=st.integers(1, 4),
+    starts=st.lists(st.integers(0, 39), max_size=2),
+    float16=st.booleans(),
+)
 @settings(max_examples=25)
-def test_shards_together_are_what_the_encoder_gives(tmp_path_factory, n, shard_rows, float16):
+def test_blocks_together_are_what_the_encoder_gives(
+    tmp_path_factory, n, part_rows, parts, starts, float16
+):
     folder, encoder = tmp_path_factory.mktemp("cache"), Own()
     items = [("a title", text) for text in MANY[:n]]
-    options = {"shard_rows": shard_rows, "dtype": "float16" if float16 else "float32"}
-    shards = cached(items, encoder, folder, **options)
-    assert all(isinstance(shard, np.memmap) and len(shard) <= shard_rows for shard in shards)
-    together = np.concatenate([np.zeros((0, 8), np.float16), *shards])
+    rows = {"part_rows": part_rows, "block_rows": part_rows * parts}
+    starts = [start for start in starts if start < n]
+    options = {"dtype": "float16" if float16 else "float32", "starts": starts, **rows}
+    blocks = cached(items, encoder, folder, **options)
+    assert all(isinstance(b, np.memmap) and len(b) <= rows["block_rows"] for b in blocks)
+    assert set(starts) <= set(np.cumsum([0, *map(len, blocks)]).tolist())
+    assert len(list(folder.glob("[!.]*"))) == 2 * len(blocks), "no part stays"
+    together = np.concatenate([np.zeros((0, 8), np.float16), *blocks])
     assert np.array_equal(together, encoder.encode(items, "article").astype(options["dtype"]))
     encoder.asked = 0
     cached(items, encoder, folder, **options)
@@ -672,15 +693,224 @@ def test_anything_that_moves_a_number_makes_another_file(tmp_path):
 @pytest.mark.parametrize("left", ["no manifest", "half a file"])
 def test_an_unfinished_shard_is_encoded_again(tmp_path, left):
     encoder = Own()
-    victim = Path(cached(MANY[:8], encoder, tmp_path, shard_rows=4)[1].filename)
+    victim = Path(cached(MANY[:8], encoder, tmp_path, block_rows=4)[1].filename)
     before = files(tmp_path)
     if left == "no manifest":
         victim.with_name(f"{victim.name}.manifest.json").unlink()
     else:
         victim.write_bytes(victim.read_bytes()[:-10])
     encoder.asked = 0
-    cached(MANY[:8], encoder, tmp_path, shard_rows=4)
+    cached(MANY[:8], encoder, tmp_path, block_rows=4)
     assert encoder.asked == 4 and files(tmp_path) == before
+
+
+SMALL = {"part_rows": 4, "block_rows": 12}
+
+
+def test_a_cache_of_parts_alone_opens_without_encoding_and_becomes_blocks(tmp_path):
+    """The layout of before: every file 4,096 rows. Its names, by what the texts are, stay."""
+    (only,) = cached(["fever", ("title", "pain")], HashEncoder(8), tmp_path / "names")
+    assert (
+        Path(only.filename).stem
+        == "b1b9a24b786572b0b7c5d00a9493397fac5f7fbb339bd59781ad09a03088dd7a"
+    )
+    encoder = Own()
+    before = np.concatenate(cached(MANY[:50], encoder, tmp_path, block_rows=4, part_rows=4))
+    encoder.asked = 0
+    blocks = cached(MANY[:50], encoder, tmp_path, **SMALL)
+    assert encoder.asked == 0 and np.array_equal(np.concatenate(blocks), before)
+    assert [len(block) for block in blocks] == [12, 12, 12, 12, 2]
+    assert len(list(tmp_path.glob("*.npy"))) == 5
+
+
+@pytest.mark.parametrize("at", ["the block's file", "its manifest", "the first part that goes"])
+def test_a_join_that_is_stopped_is_resumed_without_encoding(at, tmp_path, monkeypatch):
+    right, broken, encoder = tmp_path / "right", tmp_path / "broken", Own()
+    cached(MANY[:12], encoder, right, **SMALL)
+    (whole,) = right.glob("*.npy")
+    target = {"the block's file": whole.name, "its manifest": f"{whole.name}.manifest.json"}.get(at)
+    replace, unlink = os.replace, Path.unlink
+
+    def stopped(source, to):
+        if Path(to).name == target:
+            raise KeyboardInterrupt
+        replace(source, to)
+
+    def stopped_unlink(path, missing_ok=False):
+        part = path.suffix == ".npy" and not path.name.startswith(".")
+        if target is None and part:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", stopped)
+        patched.setattr(Path, "unlink", stopped_unlink)
+        with pytest.raises(KeyboardInterrupt):
+            cached(MANY[:12], encoder, broken, **SMALL)
+    assert len(list(broken.glob("[!.]*.npy"))) > 1
+    encoder.asked = 0
+    cached(MANY[:12], encoder, broken, **SMALL)
+    assert encoder.asked == 0 and files(broken) == files(right)
+
+
+def test_a_disk_that_is_full_when_a_block_is_written_is_said_and_no_part_is_lost(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    encoder, rows = Own(), {"part_rows": 64, "block_rows": 640}
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+        with pytest.raises(OSError, match="make room, or name another folder"):
+            cached(MANY, encoder, tmp_path, **rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    encoder.asked = 0
+    cached(MANY, encoder, tmp_path, **rows)
+    assert encoder.asked == len(MANY) - 640
+
+
+def test_texts_that_are_added_behind_leave_the_vectors_of_what_was_there(tmp_path):
+    encoder = Own()
+    cached(MANY[:10], encoder, tmp_path, **SMALL)
+    encoder.asked = 0
+    more = cached(MANY[:11], encoder, tmp_path, **SMALL)
+    assert encoder.asked == 3, "the last part, of which there were two"
+    assert np.array_equal(np.concatenate(more), encoder.encode(MANY[:11], "article"))
+
+
+def test_more_files_are_opened_than_the_soft_limit_of_handles(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+        blocks = cached(MANY[:200], HashEncoder(2), tmp_path, part_rows=1, block_rows=2)
+        assert len(blocks) == 100 and sum(map(len, blocks)) == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+FEW_HANDLES = """
+import resource, sys
+from pathlib import Path
+import lib.base
+from tests.killed import TEXTS, HashEncoder, encode_cached
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+options = {"part_rows": 1, "block_rows": 2, "progress": False}
+encode_cached(TEXTS[:200], HashEncoder(2), "article", cache_dir=Path(sys.argv[1]), **options)
+"""
+
+
+def test_too_low_a_hard_limit_of_handles_is_named_with_what_to_do(tmp_path):
+    command = [sys.executable, "-c", FEW_HANDLES, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    said = done.stderr.strip().splitlines()[-1]
+    assert "100 files of vectors" in said and "allows 64" in said and "prlimit" in said
+
+
+# several processes -------------------------------------------------------------------------------
+
+WORKER = """
+import sys
+from pathlib import Path
+from lib.search.vectors import encode_cached
+from tests.killed import TEXTS, SlowHash
+folder, place, count, pause = Path(sys.argv[1]), *map(float, sys.argv[2:])
+asked = []
+class Counting(SlowHash):
+    def encode(self, items, *rest, **options):
+        asked.extend(items)
+        return super().encode(items, *rest, **options)
+rows = {"part_rows": 4, "block_rows": 12, "shard": (int(place), int(count)), "progress": False}
+encode_cached(TEXTS, Counting(pause), "article", cache_dir=folder, **rows)
+print(len(asked))
+"""
+
+
+def worker(folder: Path, place: int, count: int, pause: float = 0) -> subprocess.Popen:
+    command = [sys.executable, "-c", WORKER, str(folder), str(place), str(count), str(pause)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_workers_of_which_one_is_killed_make_the_files_that_one_process_makes(tmp_path):
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    shared.mkdir()
+    assert worker(alone, 1, 1).communicate(timeout=60)[0] == f"{len(MANY)}\n"
+    one, other = worker(shared, 1, 2), worker(shared, 2, 2, pause=0.01)
+    assert one.wait(60) == 0
+    while len(list(shared.glob("*.npy"))) < 45:  # 38 blocks are the first worker's
+        assert other.poll() is None
+        time.sleep(0.01)
+    other.send_signal(signal.SIGKILL)
+    assert other.wait(60) == -signal.SIGKILL and files(shared) != files(alone)
+    again = worker(shared, 2, 2)
+    asked = int(again.communicate(timeout=60)[0])
+    assert 0 < asked <= 37 * 12 - 5 * 4, "what was whole is not encoded again"
+    assert files(shared) == files(alone)
+
+
+def test_workers_at_the_same_texts_share_them_out(tmp_path):
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    worker(alone, 1, 1).communicate(timeout=60)
+    asked = [worker(shared, 1, 1, pause=0.002) for _ in range(2)]
+    counts = [int(one.communicate(timeout=60)[0]) for one in asked]
+    assert sum(counts) == len(MANY)
+    assert files(shared) == files(alone)
+
+
+def test_two_devices_make_the_files_that_one_makes(tmp_path, towers):
+    chosen = random.Random(5)
+    texts = [" ".join(chosen.choices(KNOWN, k=chosen.randrange(1, 30))) for _ in range(1500)]
+    for devices in (["cpu"], ["cpu", "cpu"]):
+        encoder = medcpt(towers, device=devices)
+        cached(texts, encoder, tmp_path / str(len(devices)), part_rows=700, block_rows=1400)
+    assert files(tmp_path / "1") == files(tmp_path / "2")
+
+
+class Elsewhere(HashEncoder):
+    """A hash encoder that says it is on a card; a text ends its process."""
+
+    devices = ("cuda:0",)
+
+    def encode(self, items, tower="query", progress=True):
+        if "end" in items:
+            os._exit(1)
+        return super().encode(items, tower, progress)
+
+
+def test_chunks_come_back_in_order_and_a_process_that_ends_is_named():
+    chunks = [[f"text {i}"] * (1 + i % 3) for i in range(40)]
+    found = list(encode_chunks(iter(chunks), [Elsewhere(8), Elsewhere(8)], "query"))
+    assert all(
+        np.array_equal(a, HashEncoder(8).encode(b)) for a, b in zip(found, chunks, strict=True)
+    )
+    with pytest.raises(RuntimeError, match="a process that encodes was killed.*Next: the same"):
+        list(encode_chunks([["a"], ["end"]], [Elsewhere(8)], "query"))
+
+
+def test_what_sixteen_bits_cannot_hold_is_encoded_again_in_float32(tmp_path, towers):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "large"
+    shutil.copytree(towers[0], folder)
+    weights = load_file(folder / "model.safetensors")
+    fever = (folder / "vocab.txt").read_text().split().index("fever")
+    weights["embeddings.word_embeddings.weight"][fever] *= 1e6
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    texts = ["pain of the heart", "fever", "a dose", "the fever"]
+    exact, half = (
+        load_encoder("medcpt", query_model=folder, article_model=folder, device="cpu", precision=p)
+        for p in ("float32", "float16")
+    )
+    rows, want = half.encode(texts), exact.encode(texts)
+    assert np.allclose(rows[[1, 3]], want[[1, 3]], atol=1e-6), "these are float32's"
+    assert 0 < np.abs(rows[[0, 2]] - want[[0, 2]]).max() < 0.02, "these are float16's"
+    weights["embeddings.word_embeddings.weight"][fever] = torch.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    broken = load_encoder(
+        "medcpt", query_model=folder, article_model=folder, device="cpu", precision="float16"
+    )
+    with pytest.raises(ValueError, match="item 1 has a zero or not finite vector"):
+        cached(texts, broken, tmp_path / "none")
+    assert not list((tmp_path / "none").glob("*.npy"))
 
 
 @pytest.mark.fault(
@@ -733,7 +963,7 @@ from pathlib import Path
 import lib.base  # as every command does; it sets up how one ends
 from tests.killed import TEXTS, SlowHash, encode_cached
 print("started", flush=True)
-encode_cached(TEXTS, SlowHash(0.001), "article", cache_dir=Path(sys.argv[1]), shard_rows=8)
+encode_cached(TEXTS, SlowHash(0.001), "article", cache_dir=Path(sys.argv[1]), block_rows=8)
 """
 
 

@@ -60,6 +60,11 @@ class PassageStore:
     def __iter__(self) -> Iterator[Passage]:
         return map(_passage, self._connect().execute(f"{_SELECT} ORDER BY row"))
 
+    def between(self, start: int, stop: int) -> Iterator[Passage]:
+        """The passages of rows from ``start`` to before ``stop``, in order."""
+        select = f"{_SELECT} WHERE row >= ? AND row < ? ORDER BY row"
+        return map(_passage, self._connect().execute(select, (start, stop)))
+
     def ids(self) -> Ids:
         """All passage ids in row order, from files beside the passages, which are written once."""
         names = ("texts", "order", "ranks")
