@@ -116,7 +116,7 @@ def test_a_key_in_an_error_of_another_library_is_blotted_out(kind):
     [
         ("import lib.base; print('on', flush=True); import time; time.sleep(60)", b"on", 2),
         ("import lib.base; print('on', flush=True); import torch, pandas, sklearn", b"on", 1),
-        ("from lib.notebooks import prepare; prepare('mini', {})", b"shards missing", 1),
+        ("from lib.notebooks import prepare; prepare('mini', {})", b"texts to encode", 1),
         (
             "from lib.notebooks import run_all; run_all('mini', {'limit': 9})",
             b"build_index] run",
