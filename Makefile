@@ -134,7 +134,6 @@ models: $(READY)  ## one language model after another on the same cards: the pla
 
 gpu-check: $(READY)  ## ten minutes on a CUDA card: encoding, searches and a batched generation against the CPU; a row for docs/status.md
 	@$(PY) -m tools.gpu_check $(if $(DEVICE),--device $(DEVICE))
-	@$(PY) -m lib.pages
 
 lint: $(READY)  ## style, layout and types: ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
