@@ -20,7 +20,7 @@ from lib.llm.offline import Asked, OfflineChat, Written
 BUNDLED = "smollm2"
 
 VLLM_MISSING = (
-    "vLLM is not installed. Next: make vllm (it brings its own torch), or serve the model "
+    "vLLM is not installed. Next: make vllm (CUDA cards, some GB), or serve the model "
     "elsewhere and name it openai:<model>@<address>"
 )
 
