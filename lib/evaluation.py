@@ -191,7 +191,7 @@ def _connected(llm: ChatModel | str | None, home: Path | None) -> ChatModel | No
     """The model that a spec names; what a server says is recorded in ``home``."""
     if not isinstance(llm, str):
         return llm
-    if home and llm.startswith("openai:"):
+    if home and llm.startswith(("openai:", "vllm:", "transformers:")):
         llm = f"record:{(home / 'replies.jsonl').resolve()}={llm}"
     return connect(llm)
 

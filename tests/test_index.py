@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.embed import HashEncoder
+from lib.search.blocks import float16_products, in_two_halves
 from lib.search.bm25 import BM25Index, words
+from lib.search.candidates import BACKENDS, Torch
 from lib.search.ids import Ids
 from lib.search.index import DenseIndex, PassageIndex, top_rows
 from lib.search.merge import Hits, merge_balanced, merge_rrf
@@ -20,8 +22,24 @@ DENSE = {
     "faiss": {"backend": "faiss"},
     "torch": {"backend": "torch"},
     "torch on two devices": {"backend": "torch", "devices": ["cpu", "cpu"]},
+    "two full cards": {"backend": "full card", "devices": ["cpu", "cpu"]},
 }
 WORDS = ["fever", "pain", "kidney", "heart", "dose", "b"]
+
+
+class FullCard(Torch):
+    """What a card does whose memory takes a few rows, on the processor: halves, blocks that stay
+    and blocks that pass through buffers, products a few rows at a time."""
+
+    def __init__(self, shards, devices):
+        super().__init__(shards, devices, room=2000, halves=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _full_card():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BACKENDS, "full card", FullCard)
+        yield
 
 
 def brute_force(shards, ids, queries, k):
@@ -141,6 +159,53 @@ def test_ties_beyond_any_candidate_list_are_still_exact(backend):
     query = rows[same[:1]] + 0.1 * normal((1, 16), 4)
     hits = DenseIndex(shards, ids, **DENSE[backend]).search(query, 5)
     assert hits.ids.tolist() == brute_force(shards, ids, query, 5)[0]
+
+
+def test_a_corpus_larger_than_a_card_is_searched_in_part_from_its_file(tmp_path):
+    rows = normal((5000, 24), 5)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    np.save(tmp_path / "all.npy", rows.astype(np.float16))
+    shard = np.load(tmp_path / "all.npy", mmap_mode="r")
+    ids, queries = shuffled_ids(5000), normal((7, 24), 6)
+    card = Torch([shard], ["cpu"], room=100_000, halves=True).devices[0]
+    stays = shard.nbytes - card.streamed
+    assert 0.5 * 70_000 < stays <= 70_000, "the stated share of the room is filled"
+    keep = np.arange(5000) % 3 > 0
+    for index in (DenseIndex([shard], ids), DenseIndex([shard], ids).subset(keep)):
+        wanted = index.search(queries, 10)
+        index._search = Torch([shard], ["cpu", "cpu"], room=100_000, halves=True)
+        found = index.search(queries, 10)
+        assert found.ids.tolist() == wanted.ids.tolist()
+        assert found.scores.tolist() == wanted.scores.tolist()
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 40.0])
+def test_float16_products_are_as_close_as_float32_ones(size):
+    import torch
+
+    stored = normal((3000, 768), 7)
+    stored = (stored / np.linalg.norm(stored, axis=1, keepdims=True)).astype(np.float16)
+    queries = normal((20, 768), 8)
+    queries *= size / np.linalg.norm(queries, axis=1, keepdims=True)
+    exact = queries.astype(np.float64) @ stored.T.astype(np.float64)
+    block = torch.from_numpy(stored)
+    products = float16_products(*in_two_halves(torch.from_numpy(queries)), block).numpy()
+    # The half of what DenseIndex allows for, and far from what one float16 query would give.
+    assert np.abs(products - exact).max() < 5e-6 * max(1, size)
+    rounded = (torch.from_numpy(queries).half().float() @ block.float().T).numpy()
+    assert np.abs(products - exact).max() < np.abs(rounded - exact).max() / 50
+
+
+def test_products_rougher_than_float32_are_refused():
+    import torch
+
+    index = DenseIndex([np.eye(3, dtype=np.float32)], ["a", "b", "c"], backend="torch")
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with pytest.raises(ValueError, match="set_float32_matmul_precision"):
+            index.search(np.eye(3), 1)
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_what_cannot_be_searched_is_refused():

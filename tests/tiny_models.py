@@ -96,3 +96,11 @@ def tiny_causal() -> Causal:
     )
 
     return Causal("tiny", LlamaForCausalLM(config).eval(), tokenizer)
+
+
+def save_causal(folder: Path) -> Path:
+    """``tiny_causal`` in a folder, as the hub would store it."""
+    tiny = tiny_causal()
+    tiny.model.save_pretrained(folder)
+    tiny.tokenizer.save_pretrained(folder)
+    return folder

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from lib.base.files import Unfinished, sha256_bytes
+from lib.llm.engines import BUNDLED, plain_causal
 from lib.llm.replies import part
-
-BUNDLED = "smollm2"
 
 _BATCH_TOKENS = 1024
 """Tokens in one batch, padding included: on a CPU larger ones are slower."""
@@ -39,28 +38,6 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0
     repetition_penalty: float = 1.0
-
-
-def plain_causal(name: str = BUNDLED) -> tuple[Any, Any]:
-    """The model (float32, on the CPU) and the tokenizer called ``name``: to be trained or wrapped.
-
-    The weights of SmolLM2's GGUF file are unpacked to float32; their four bits stay what they are.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from lib.llm.small_model import weights
-    from lib.model_files import model_folder, quiet
-
-    quiet()
-    if name == BUNDLED:
-        file = weights()
-        where, options = str(file.parent), {"gguf_file": file.name}
-    else:
-        where, options = str(model_folder(name)), {}
-    tokenizer = AutoTokenizer.from_pretrained(where, **options)
-    model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, **options)
-    return model.eval(), tokenizer
 
 
 def open_causal(

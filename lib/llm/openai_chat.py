@@ -43,7 +43,7 @@ _LOCAL = re.compile(r"https?://(localhost|127\.[\d.]+|0\.0\.0\.0|\[::1?\])(?=[:/
 
 # what a server refuses ---------------------------------------------------------------------------
 
-_NOTES = {
+NOTES = {
     "max_tokens": "max_completion_tokens in place of max_tokens",
     "seed": "seed refused",
     "top_p": "top_p refused",
@@ -99,7 +99,7 @@ def _refused_field(failure: _Failure, sent: dict, is_last_try: bool) -> str | No
     if status < 400 or status in _OF_ANOTHER_KIND:
         return None
     if _REFUSES.search(problem) and not _OF_ITS_SIZE.search(problem):
-        for field in _NOTES:
+        for field in NOTES:
             name = _OTHER_NAMES.get(field, rf"\b{field}\b")
             if _holds(sent, field) and re.search(name, problem, re.IGNORECASE):
                 return field
@@ -115,7 +115,7 @@ def _without(request: dict, fields: Iterable[str]) -> dict:
     request = dict(request)
     for field in fields:
         if field == "system":
-            request["messages"] = _without_system(request["messages"])
+            request["messages"] = without_system(request["messages"])
         elif field == "max_tokens":
             request["max_completion_tokens"] = request.pop("max_tokens")
         else:
@@ -123,11 +123,29 @@ def _without(request: dict, fields: Iterable[str]) -> dict:
     return request
 
 
-def _without_system(messages: list[Message]) -> list[Message]:
+def without_system(messages: list[Message]) -> list[Message]:
     """The messages with what the system turn said before the first user's turn."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     first, *others = [message for message in messages if message["role"] != "system"]
     return [first | {"content": "\n\n".join([*system, first["content"]])}, *others]
+
+
+def likelihoods(listed: Sequence[dict], choices: Sequence[str]) -> dict[str, float]:
+    """Log-probabilities of those choices that are among the listed first tokens of a reply.
+
+    ``listed``: "token" and "logprob" of each, the likeliest first. None are where the model begins
+    to think. Raises what reading something else raises.
+    """
+    if not all(math.isfinite(entry["logprob"]) for entry in listed):
+        raise ValueError("one is no number")
+    likely: dict[str, float] = {}
+    for entry in listed:  # " B", "(B" and "B" are the same letter
+        letter = entry["token"].strip(_AROUND_A_LETTER)
+        likely.setdefault(letter, round(entry["logprob"], 4))
+    begins = max(listed, key=lambda entry: entry["logprob"])["token"]
+    # If the likeliest token begins thinking, the other tokens say little about the answer.
+    thinks = part(begins).text != begins
+    return {} if thinks else {c: likely[c] for c in choices if c in likely}
 
 
 # the client --------------------------------------------------------------------------------------
@@ -147,6 +165,11 @@ def server_address(given: str) -> str:
             f"{url[:100]!r} is no address of a server. Next: write it as http://localhost:8000/v1"
         )
     return url if url.count("/") > 2 else f"{url}/v1"
+
+
+def is_local(url: str) -> bool:
+    """Whether a server's address is on this machine."""
+    return bool(_LOCAL.match(url))
 
 
 @lru_cache(maxsize=1)
@@ -203,7 +226,7 @@ class OpenAIServer:
         self._loop = _requests_loop()
         key = _key()
         # A proxy in the environment is for the outside world, not for a server on this machine.
-        local = _LOCAL.match(self.base_url)
+        local = is_local(self.base_url)
         if not local:
             refuse_broken_passwords()
         self._client = openai.AsyncOpenAI(
@@ -263,7 +286,7 @@ class OpenAIServer:
             spent = time.monotonic() - start
             if isinstance(answer, dict):
                 self._left_out += [field for field in left_out if field not in self._left_out]
-                return answer, spent, "; ".join(filter(None, map(_NOTES.get, left_out)))
+                return answer, spent, "; ".join(filter(None, map(NOTES.get, left_out)))
             if field := self._refused(answer, sent, tried == self.tries):
                 left_out.append(field)
                 tried = 0
@@ -378,27 +401,18 @@ class OpenAIChat(OpenAIServer, ChatModel):
         return replies[:n]
 
     async def _likelihoods(self, messages: list[Message], choices: Sequence[str]) -> list[Reply]:
-        """Log-probabilities of those choices that are among the 20 likeliest first tokens.
+        """``likelihoods`` among the 20 likeliest first tokens, as a text of JSON.
 
-        None are where the model begins to think. LLMError when the server gives no
-        log-probabilities.
+        LLMError when the server gives no log-probabilities.
         """
         request = {"messages": messages, "max_tokens": 1, "temperature": 0.0, "logprobs": True}
         answer, seconds, note = await self._ask(request | {"top_logprobs": 20})
         try:
-            listed = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-            if not all(math.isfinite(entry["logprob"]) for entry in listed):
-                raise ValueError("one is no number")
-            likely: dict[str, float] = {}
-            for entry in listed:  # likeliest first; " B", "(B" and "B" are the same letter
-                letter = entry["token"].strip(_AROUND_A_LETTER)
-                likely.setdefault(letter, round(entry["logprob"], 4))
-            begins = max(listed, key=lambda entry: entry["logprob"])["token"]
+            kept = likelihoods(
+                answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"], choices
+            )
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise self._error(f"the answer has no log-probabilities ({error!r})") from None
-        # If the likeliest token begins thinking, the other tokens say little about the answer.
-        thinks = part(begins).text != begins
-        kept = {} if thinks else {c: likely[c] for c in choices if c in likely}
         (reply, *_) = self._read(answer, seconds, note)
         return [replace(reply, text=canonical_json(kept))]
 

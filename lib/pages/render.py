@@ -87,7 +87,7 @@ def _module(template: str) -> TemplateModule:
     environment = template_environment(TEMPLATES)
     environment.filters |= {"plain": plain, "cell": cell}
     helpers = (interval, chance, words, load_profile, declared, together, papers)
-    helpers += (declarations, known_errata, instruments, disk_of_a_paper_run)
+    helpers += (declarations, known_errata, instruments, disk_of_a_paper_run, gpu_checks)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
     environment.globals["read"] = lambda name, profile="open": read(name, profile)
@@ -150,3 +150,12 @@ def disk_of_a_paper_run() -> dict[str, int]:
     }
     weights = round(sum(2 * billions for billions, *_ in MODELS.values()))
     return parts | {"all": sum(parts.values()), "weights": weights}
+
+
+def gpu_checks() -> pd.DataFrame:
+    """What ``make gpu-check`` found, by card its last time; no rows until somebody has run it."""
+    file = paths.committed("scale") / "gpu_check.csv"
+    if not file.exists():
+        return pd.DataFrame(columns=["card", "what", "date"])
+    rows = pd.read_csv(file, dtype=str, keep_default_na=False)
+    return rows.drop_duplicates(["card", "what"], keep="last")

@@ -119,9 +119,9 @@ def _check_values(where: str, settled: type, settings: Mapping[str, Any]) -> Non
 
 
 def _recorded(spec: str) -> str:
-    """ValueError for a server whose replies would not be recorded: its cells could not be
+    """ValueError for a model whose replies would not be recorded: its cells could not be
     distinguished from those of another model of the same name."""
-    if spec.startswith("openai:"):
+    if spec.startswith(("openai:", "vllm:", "transformers:")):
         raise ValueError(
             "it must say where its replies are kept. "
             f'Next: llm = "record:data/recordings/live/mine.jsonl={spec}"'

@@ -7,12 +7,13 @@ can be missing. So every backend gives the same answer, and a new one is a class
 from __future__ import annotations
 
 import itertools
-import warnings
+from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from lib.model_files import pack, packed_product
+from lib.search.blocks import Best, Device, blocks_of
 
 Searched = list[tuple[int, np.ndarray | None]]
 """Shards by number, each with its rows that can be found; None for all of them."""
@@ -50,42 +51,47 @@ class Faiss:
 class Torch:
     """Candidates from matrix products on any number of devices, which multiply at the same time.
 
-    Shard i lives on ``devices[i % len(devices)]``, as float32 or float16, as it is stored. On a CPU
-    a float32 shard is packed (``lib.model_files.pack_linear_layers``), which takes it into memory.
+    Shards are cut into blocks, block i for ``devices[i % len(devices)]`` (``lib.search.blocks``).
+    Vectors stay float32 or float16, as they are stored; what does not fit on the cards is read from
+    the mapped files at each search. Products are those of float32, or of float16 summed in
+    float32 with queries of 22 bits, so scores are off by less than DenseIndex allows for.
+    ``room`` (bytes of each device) and ``halves`` are as ``Device`` has them.
     """
 
-    def __init__(self, shards: list[np.ndarray], devices: list[str]):
-        import torch
-
-        with warnings.catch_warnings():  # a mapped shard is read-only, and only read
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            self._shards = [
-                torch.from_numpy(shard).to(device)
-                for shard, device in zip(shards, itertools.cycle(devices), strict=False)
-            ]
-        self._packed = [pack(shard) for shard in self._shards]
+    def __init__(
+        self,
+        shards: list[np.ndarray],
+        devices: list[str],
+        *,
+        room: int | None = None,
+        halves: bool | None = None,
+    ):
+        self.devices = [Device(name, room, halves) for name in devices]
+        bytes_a_row = shards[0].shape[1] * shards[0].itemsize
+        rows = min(device.rows(bytes_a_row) for device in self.devices)
+        turns = itertools.cycle(self.devices)
+        for block, device in zip(blocks_of(shards, rows), turns, strict=False):
+            device.take(block)
 
     def top(
         self, queries: np.ndarray, searched: Searched, depth: int
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """As ``Faiss.top``."""
-        import torch
+        """As ``Faiss.top``. ValueError where torch is set to products rougher than float32."""
+        kept = dict(searched)
 
-        devices = {self._shards[i].device for i, _ in searched}
-        queries_on = {device: torch.from_numpy(queries).to(device) for device in devices}
-        found = []
-        for i, rows in searched:
-            shard, packed = self._shards[i], self._packed[i]
-            if rows is not None:
-                shard, packed = shard[torch.from_numpy(rows).to(shard.device)], None
-            on_device = queries_on[shard.device]
-            if packed is None:
-                products = on_device @ shard.float().T
-            else:
-                products = packed_product(on_device, packed)
-            found.append(torch.topk(products, min(depth, len(shard)), dim=1, sorted=False))
-        # Only now are results fetched: until then all devices multiply at the same time.
-        return [(scores.cpu().numpy(), positions.cpu().numpy()) for scores, positions in found]
+        def search(device: Device) -> dict:
+            return device.top(queries, kept, depth)
+
+        # A thread each: while one waits for its file, the others multiply.
+        if len(self.devices) == 1:
+            parts = [search(self.devices[0])]
+        else:
+            with ThreadPoolExecutor(len(self.devices)) as pool:
+                parts = list(pool.map(search, self.devices))
+        best: dict[int, Best] = defaultdict(lambda: Best(depth))
+        for number, (scores, positions) in itertools.chain(*(part.items() for part in parts)):
+            best[number].join(scores.cpu(), positions.cpu())
+        return [tuple(found.numpy() for found in best[i].found()) for i, _ in searched]
 
 
 BACKENDS: Mapping[str, type] = {"faiss": Faiss, "torch": Torch}
