@@ -21,6 +21,7 @@ from lib.data.passages import CORPORA, Passage
 from lib.data.store import PassageStore
 from lib.datasets import few
 from lib.embed import unread_summary
+from lib.search.choose import open_dense
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
@@ -159,7 +160,7 @@ def build_index(
     Size, time and how much of the passages is not read are printed first.
 
     Shards never span two corpora, so that a change in one leaves the vectors of the others. The
-    ``torch`` backend searches on ``devices``, or else where the encoder runs.
+    ``torch`` and ``int8`` backends search on ``devices``, or else where the encoder runs.
     """
     shards = []
     for corpus, passages in groupby(store, key=_corpus_of):
@@ -174,9 +175,9 @@ def build_index(
                 progress=progress,
                 count_unread=len(store) <= MOST_COUNTED,
             )
-    if backend == "torch" and not devices:
+    if backend != "faiss" and not devices:
         devices = getattr(encoder, "devices", ())
-    return DenseIndex(shards, store.ids(), backend=backend, devices=devices)
+    return open_dense(shards, store.ids(), backend=backend, devices=devices)
 
 
 def _corpus_of(passage: Passage) -> str:
