@@ -23,7 +23,7 @@ built = time.perf_counter() - start
 taken = []
 for query in given["queries"]:
     start = time.perf_counter()
-    table.search(query).distance_type("dot").limit(5).to_list()
+    table.search(query).distance_type("dot").select(["row"]).limit(5).to_list()
     taken.append(1000 * (time.perf_counter() - start))
 print(
     json.dumps(

@@ -180,8 +180,9 @@ class _Asked:
 
         rows = torch.from_numpy(queries).to(device)
         self.n = len(rows)
-        # Both numbers of rows and of numbers in a row: what integer products take on CUDA.
-        padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % 8, 0, max(0, 32 - self.n)))
+        # CUDA takes integer products of 17 rows and more alone; a processor is slowed by them.
+        more = max(0, 32 - self.n) if rows.is_cuda else 0
+        padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % 8, 0, more))
         self.whole, self.scale, rest = _rounded(padded)
         self.norm, self.rest_norm = padded.norm(dim=1), rest.norm(dim=1)
         # Written to for every block: fresh memory each time would take as long as the products.
