@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check lint lab explorer data clean mpnet chinese vllm models gpu-check
+.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check bench lint lab explorer data clean mpnet chinese vllm models gpu-check
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -134,6 +134,9 @@ models: $(READY)  ## one language model after another on the same cards: the pla
 
 gpu-check: $(READY)  ## ten minutes on a CUDA card: encoding, searches and a batched generation against the CPU; a row for docs/status.md
 	@$(PY) -m tools.gpu_check $(if $(DEVICE),--device $(DEVICE))
+
+bench: $(READY)  ## searches side by side in one run: speed, recall on shifted queries (needs the data; SIZE=100k|1m|5.8m)
+	@OMP_NUM_THREADS=$(JOBS) CHR_PROFILE=open $(PY) -m tools.bench $(or $(SIZE),100k)
 
 lint: $(READY)  ## style, layout and types: ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy

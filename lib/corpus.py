@@ -24,7 +24,7 @@ from lib.forms import Report, read_passages, stream_passages
 from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
-from lib.search.index import DenseIndex
+from lib.search.choose import open_dense
 from lib.search.vectors import encode_cached
 
 _PASSAGES = "passages.sqlite"
@@ -167,7 +167,7 @@ class Corpus:
             progress=progress,
         )
         self._vector_files |= {Path(shard.filename) for shard in shards}
-        index = DenseIndex(shards, self.store.ids(), backend=backend, devices=devices)
+        index = open_dense(shards, self.store.ids(), backend=backend, devices=devices)
         return Retriever(index, encoder, self.store, self._words)
 
     def _starts(self) -> list[int]:

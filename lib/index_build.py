@@ -23,6 +23,7 @@ from lib.data.passages import CORPORA, Passage
 from lib.data.store import PassageStore
 from lib.datasets import few
 from lib.embed import unread_summary
+from lib.search.choose import open_dense
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached, open_vectors
 
@@ -159,7 +160,7 @@ def build_index(
     Size, time and how much of the passages is not read are printed first. Which files an index is
     of is kept, so that it opens again without a passage being read.
 
-    The ``torch`` backend searches on ``devices``, or else where the encoder runs.
+    The ``torch`` and ``int8`` backends search on ``devices``, or else where the encoder runs.
     """
     made_by = [store.content, encoder.fingerprints["article"], dtype]
     key = sha256_bytes(canonical_json(made_by).encode())[:16]
@@ -169,9 +170,9 @@ def build_index(
         blocks = passage_vectors(store, encoder, dtype=dtype, progress=progress)
         files = [Path(block.filename) for block in blocks]
         atomic_write(plan, canonical_json([file.name for file in files]))
-    if backend == "torch" and not devices:
+    if backend != "faiss" and not devices:
         devices = getattr(encoder, "devices", ())
-    return DenseIndex(open_vectors(files), store.ids(), backend=backend, devices=devices)
+    return open_dense(open_vectors(files), store.ids(), backend=backend, devices=devices)
 
 
 def _listed(plan: Path) -> list[Path] | None:

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.embed import HashEncoder
+from lib.search import candidates
 from lib.search.blocks import float16_products, in_two_halves
 from lib.search.bm25 import BM25Index, words
-from lib.search.candidates import BACKENDS, Torch
+from lib.search.candidates import BACKENDS, Torch, multiplies_int8
+from lib.search.compressed import CompressedIndex
 from lib.search.ids import Ids
 from lib.search.index import DenseIndex, PassageIndex, top_rows
 from lib.search.merge import Hits, merge_balanced, merge_rrf
@@ -24,6 +26,10 @@ DENSE = {
     "torch on two devices": {"backend": "torch", "devices": ["cpu", "cpu"]},
     "two full cards": {"backend": "full card", "devices": ["cpu", "cpu"]},
 }
+if multiplies_int8("cpu"):
+    DENSE["int8"] = {"backend": "int8"}
+    DENSE["int8 on two devices"] = {"backend": "int8", "devices": ["cpu", "cpu"]}
+ALL_CANDIDATES = "compressed, every passage a candidate"
 WORDS = ["fever", "pain", "kidney", "heart", "dose", "b"]
 
 
@@ -54,11 +60,17 @@ def shuffled_ids(n, seed=0):
     return [f"p{i:05d}" for i in np.random.default_rng(seed).permutation(n)]
 
 
+def dense(name, shards, ids):
+    if name == ALL_CANDIDATES:
+        return CompressedIndex(shards, ids, candidates=len(ids))
+    return DenseIndex(shards, ids, **DENSE[name])
+
+
 def normal(shape, seed):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-@pytest.fixture(params=[*DENSE, "bm25"])
+@pytest.fixture(params=[*DENSE, ALL_CANDIDATES, "bm25"])
 def case(request):
     """An index of 40 passages with many ties, and the queries it takes."""
     words = np.random.default_rng(3).choice(WORDS, size=(40, 3))
@@ -66,7 +78,7 @@ def case(request):
     if request.param == "bm25":
         return BM25Index.build(texts, ids), ["fever", "kidney pain pain", "heart b"], ids
     rows = HashEncoder(16).encode(texts)
-    index = DenseIndex([rows[:7], rows[7:8], rows[8:]], ids, **DENSE[request.param])
+    index = dense(request.param, [rows[:7], rows[7:8], rows[8:]], ids)
     return index, HashEncoder(16).encode(["fever", "kidney pain pain", "heart b"]), ids
 
 
@@ -148,7 +160,7 @@ def test_dense_search_equals_brute_force(backend, case):
     assert np.allclose(hits.scores, wanted_scores, atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", DENSE)
+@pytest.mark.parametrize("backend", [*DENSE, ALL_CANDIDATES])
 def test_ties_beyond_any_candidate_list_are_still_exact(backend):
     rows = normal((1200, 16), 1)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -157,7 +169,7 @@ def test_ties_beyond_any_candidate_list_are_still_exact(backend):
     rows[same[::3]] += 1e-7  # not even equal bits, only equal to 1e-5
     shards, ids = np.split(rows, [100, 101, 800]), shuffled_ids(1200)
     query = rows[same[:1]] + 0.1 * normal((1, 16), 4)
-    hits = DenseIndex(shards, ids, **DENSE[backend]).search(query, 5)
+    hits = dense(backend, shards, ids).search(query, 5)
     assert hits.ids.tolist() == brute_force(shards, ids, query, 5)[0]
 
 
@@ -206,6 +218,27 @@ def test_products_rougher_than_float32_are_refused():
             index.search(np.eye(3), 1)
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.skipif("int8" not in DENSE, reason="no exact 8-bit products on this processor")
+def test_int8_is_exact_where_eight_bits_cannot_tell_passages_apart():
+    """One number of each vector is so large that all others round to 0 or 1 of 127."""
+    rows = np.concatenate([np.ones((20_000, 1)), normal((20_000, 31), 5) / 300], axis=1)
+    queries = np.concatenate([np.ones((3, 1)), normal((3, 31), 6)], axis=1)
+    shards, ids = np.split(rows.astype(np.float32), [17_000]), shuffled_ids(20_000)
+    index = DenseIndex(shards, ids, backend="int8")
+    wanted, scores = brute_force(shards, ids, queries, 5)
+    hits = index.search(queries, 5)
+    assert hits.ids.tolist() == wanted and np.allclose(hits.scores, scores, atol=2e-5)
+    keep = ~np.isin(ids, np.ravel(wanted))
+    left = [[pid for pid in row if keep[ids.index(pid)]] for row in index.search(queries, 99).ids]
+    assert index.subset(keep).search(queries, 5).ids.tolist() == [row[:5] for row in left]
+
+
+def test_int8_needs_a_processor_that_has_it(monkeypatch):
+    monkeypatch.setattr(candidates, "multiplies_int8", lambda device: False)
+    with pytest.raises(ValueError, match="VNNI.*backend = 'torch'"):
+        DenseIndex([np.eye(3, dtype=np.float32)], list("abc"), backend="int8")
 
 
 def test_what_cannot_be_searched_is_refused():

@@ -1,4 +1,4 @@
-"""Candidates of an exact search: float32 products of queries with shards, by one backend each.
+"""Candidates of an exact search: products of queries with shards, by one backend each.
 
 ``lib.search.index`` scores what they propose once more, exactly, and asks for more until nothing
 can be missing. So every backend gives the same answer, and a new one is a class here.
@@ -10,6 +10,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,9 @@ Searched = list[tuple[int, np.ndarray | None]]
 class Faiss:
     """Candidates from faiss.knn: one call per shard, read from where it is mapped."""
 
+    spare = 16
+    """How many more than k are asked for at first."""
+
     def __init__(self, shards: list[np.ndarray], devices: list[str]):
         if devices != ["cpu"]:
             raise ValueError(f"backend faiss runs on the CPU, not {devices}: use backend='torch'")
@@ -32,6 +36,8 @@ class Faiss:
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each searched shard, its best float32 scores and where they are, each (n, depth).
 
+        A score may be more than the product, for what is not known, and never less but by float32
+        rounding: a passage that is not given then has a product below the worst score given.
         ``searched`` pairs a shard's number with its rows that can be found, None for all; a
         position counts among those rows. A shard with fewer rows than ``depth`` gives all of them.
         """
@@ -57,6 +63,8 @@ class Torch:
     float32 with queries of 22 bits, so scores are off by less than DenseIndex allows for.
     ``room`` (bytes of each device) and ``halves`` are as ``Device`` has them.
     """
+
+    spare = 16
 
     def __init__(
         self,
@@ -94,5 +102,144 @@ class Torch:
         return [tuple(found.numpy() for found in best[i].found()) for i, _ in searched]
 
 
-BACKENDS: Mapping[str, type] = {"faiss": Faiss, "torch": Torch}
+class Int8:
+    """Candidates from products of 8-bit integers, with a bound on how far each may be off.
+
+    A row x is s n + r: whole numbers n of -127 to 127, its own scale s, a residual r; a query q is
+    t m + e. Then x . q = s t (n . m) + r . q + s n . e, and by Cauchy-Schwarz the last two are at
+    most |r| |q| + |s n| |e|. That is added, so what ``top`` gives is never below the product, and
+    the search stays exact. The rows take d + 8 bytes each, on ``devices`` as for ``Torch``.
+    """
+
+    spare = 48
+
+    def __init__(self, shards: list[np.ndarray], devices: list[str]):
+        for device in devices:
+            if not multiplies_int8(device):
+                raise ValueError(
+                    f"backend int8 needs a processor with VNNI or AMX, or CUDA; {device} has none. "
+                    "Next: backend = 'torch', which gives the same results"
+                )
+        self._blocks = [
+            [_Rounded(shard[start : start + _INT8_ROWS], device) for start in _int8_starts(shard)]
+            for shard, device in zip(shards, itertools.cycle(devices), strict=False)
+        ]
+
+    def top(
+        self, queries: np.ndarray, searched: Searched, depth: int
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """As ``Faiss.top``, but with the most that each product can be in place of the product."""
+        import torch
+
+        asked: dict = {}
+        found = []
+        for i, rows in searched:
+            bounds, positions = [], []
+            for number, block in enumerate(self._blocks[i]):
+                start = number * _INT8_ROWS
+                first, last, kept = start, start + len(block), None
+                if rows is not None:
+                    first, last = np.searchsorted(rows, [start, start + len(block)])
+                    kept = None if last - first == len(block) else rows[first:last] - start
+                if first == last:
+                    continue
+                if block.device not in asked:
+                    asked[block.device] = _Asked(queries, block.device)
+                best, places = block.top(asked[block.device], kept, depth)
+                bounds.append(best)
+                positions.append(places + int(first))
+            most, place = torch.cat(bounds, dim=1), torch.cat(positions, dim=1)
+            if most.shape[1] > depth:
+                most, chosen = torch.topk(most, depth, dim=1, sorted=False)
+                place = torch.gather(place, 1, chosen)
+            found.append((most, place))
+        return [(most.cpu().numpy(), place.cpu().numpy()) for most, place in found]
+
+
+_INT8_ROWS = 16_384
+"""Rows multiplied at a time: their products with some hundred queries stay near the processor."""
+
+
+def _int8_starts(shard: np.ndarray) -> range:
+    return range(0, len(shard), _INT8_ROWS)
+
+
+def multiplies_int8(device: str) -> bool:
+    """Whether 8-bit products are exact and quick there: VNNI or AMX of a processor, or CUDA."""
+    import torch
+
+    if device.partition(":")[0] == "cuda":
+        return True
+    known = ("_is_vnni_supported", "_is_amx_tile_supported")
+    return device == "cpu" and any(getattr(torch.cpu, name, bool)() for name in known)
+
+
+def _rounded(rows: Any) -> tuple[Any, Any, Any]:
+    """Rows (n, d) as int8, the scale of each (n,), and the residuals (n, d)."""
+    import torch
+
+    scale = rows.abs().amax(dim=1).clamp_min(1e-30) / 127
+    whole = (rows / scale[:, None]).round_()
+    return whole.to(torch.int8), scale, rows - whole * scale[:, None]
+
+
+class _Asked:
+    """Queries in 8 bits on a device, and what bounds a product with them."""
+
+    def __init__(self, queries: np.ndarray, device: Any):
+        import torch
+
+        rows = torch.from_numpy(queries).to(device)
+        self.n = len(rows)
+        # CUDA takes integer products of 17 rows and more alone; a processor is slowed by them.
+        more = max(0, 32 - self.n) if rows.is_cuda else 0
+        padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % 8, 0, more))
+        self.whole, self.scale, rest = _rounded(padded)
+        self.norm, self.rest_norm = padded.norm(dim=1), rest.norm(dim=1)
+        # Written to for every block: fresh memory each time would take as long as the products.
+        self._products = torch.empty(len(padded) * _INT8_ROWS, dtype=torch.int32, device=device)
+        self._floats = torch.empty(len(padded) * _INT8_ROWS, device=device)
+
+    def times(self, whole: Any) -> Any:
+        """Products (n, m) with rows in 8 bits, as float32, which the next call writes over."""
+        import torch
+
+        shape = (len(self.whole), len(whole))
+        size = shape[0] * shape[1]
+        products = self._products[:size].view(shape)
+        torch._int_mm(self.whole, whole.T, out=products)
+        return self._floats[:size].view(shape).copy_(products)
+
+
+class _Rounded:
+    """A block of rows in 8 bits on a device."""
+
+    def __init__(self, rows: np.ndarray, device: str):
+        import torch
+
+        floats = torch.from_numpy(np.array(rows, dtype=np.float32)).to(device)
+        self._n = len(floats)
+        floats = torch.nn.functional.pad(floats, (0, -floats.shape[1] % 8, 0, -self._n % 8))
+        self._whole, self._scale, rest = _rounded(floats)
+        self._rest_norm = rest.norm(dim=1)
+        self._longest = float((floats - rest).norm(dim=1).amax())
+        self.device = self._whole.device
+
+    def __len__(self) -> int:
+        return self._n
+
+    def top(self, asked: _Asked, kept: np.ndarray | None, depth: int) -> tuple[Any, Any]:
+        """The ``depth`` greatest bounds among the ``kept`` rows (None: all), and where they are
+        among these, each (n, depth)."""
+        import torch
+
+        most = asked.times(self._whole).mul_(self._scale)
+        most.addr_(asked.norm / asked.scale, self._rest_norm)
+        most = most[: asked.n, : self._n] if kept is None else most[: asked.n, kept]
+        bounds, places = torch.topk(most, min(depth, most.shape[1]), dim=1, sorted=False)
+        offset = self._longest * asked.rest_norm[: asked.n]
+        return bounds * asked.scale[: asked.n, None] + offset[:, None], places
+
+
+BACKENDS: Mapping[str, type] = {"faiss": Faiss, "torch": Torch, "int8": Int8}
 """What multiplies, by the name that a profile's ``backend`` has."""

@@ -92,12 +92,29 @@ def _best_first(steps: np.ndarray, ranks: np.ndarray, k: int) -> np.ndarray:
     return np.take_along_axis(best, order, axis=1)
 
 
+def refuse_approximate(index: DenseIndex, why: str) -> None:
+    """ValueError, with ``why`` every passage is needed, for an index that gives only candidates."""
+    if index.approximate:
+        raise ValueError(
+            f"{why}, and a {index.backend} index gives candidates only. "
+            'Next: backend = "torch" in the profile, or another form'
+        )
+
+
 class DenseIndex(PassageIndex):
     """Exact search: ``faiss`` on the CPU, or ``torch`` on the CPU or any number of devices.
 
     ``shards`` are float32 or float16 arrays (m_i, d), memory-mapped or not; ``ids`` are the passage
     ids in the same order. With torch, shard i lives on ``devices[i % len(devices)]``.
     """
+
+    candidates = 0
+    """How many passages an approximate index scores for a query; 0: it is exact."""
+
+    @property
+    def approximate(self) -> bool:
+        """Whether ``search`` may miss a passage: only where the class says so by its name."""
+        return self.candidates > 0
 
     def __init__(
         self,
@@ -157,7 +174,7 @@ class DenseIndex(PassageIndex):
         # How far a float32 product can be off, generously, and half a step of rounding twice.
         slack = 1e-5 * np.maximum(1, np.linalg.norm(queries, axis=1)) + 1e-5
         todo = np.arange(len(queries))
-        depth = min(k + 16, len(self))
+        depth = min(k + self._search.spare, len(self))
         while len(todo):
             candidates, worst_score = self._candidates(queries[todo], depth)
             exact = self._score_each(queries[todo], candidates)
@@ -202,7 +219,5 @@ class DenseIndex(PassageIndex):
         """Each shard that has rows that can be found: its number, and these rows; None for all."""
         for i, (start, stop) in enumerate(pairwise(self._starts)):
             here = self.kept[start:stop]
-            if here.all():
-                yield i, None
-            elif here.any():
-                yield i, np.flatnonzero(here)
+            if here.any():
+                yield i, None if here.all() else np.flatnonzero(here)

@@ -4,6 +4,10 @@ A linear form is an inner product with the passage plus a constant; CHR's score 
 here combine several. All searches are exact: a corpus is scored whole, block by block, so that
 memory stays flat; for a minimum of linear forms, a large one is searched by candidate lists that
 are long enough to prove that nothing is missing.
+
+An index that is approximate (``lib.search.compressed``) cannot prove it, and finds no passage that
+a score of other parts puts first: it is searched for a minimum of forms, whose best are the best of
+the forms' candidates, and refused for every other score here but ``rerank_pool``.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lib.search.index import DenseIndex, Hits, top_rows
+from lib.base.paths import say_once
+from lib.search.index import DenseIndex, Hits, refuse_approximate, top_rows
 
 BLOCK = 4096
 """Passages scored at a time, at most."""
@@ -51,9 +56,9 @@ def search_forms(index: DenseIndex, vectors: np.ndarray, offsets: np.ndarray, k:
     """Exact top k of S(d) = min_j (v_j . d + b_j), ``vectors`` (n, m, d) and ``offsets`` (n, m).
 
     Every passage is scored; beyond ``WHOLE`` passages certified candidate sets are cheaper
-    (``search_certified``), and as exact.
+    (``search_certified``), and as exact. An approximate index gives the best of its candidates.
     """
-    if len(index) > WHOLE:
+    if index.approximate or len(index) > WHOLE:
         return search_certified(index, vectors, offsets, k)
     offsets = offsets[:, :, None]
 
@@ -70,8 +75,12 @@ def search_certified(
 
     Each form is searched for its ``candidates`` best. A passage in none of a question's lists
     scores at most the least of their last scores, so once the k-th candidate is above that, nothing
-    is missing; else that question is searched four times as deep.
+    is missing; else that question is searched four times as deep. Nothing is certified by an
+    approximate index: there the best of all forms' candidates are given, and a line says so.
     """
+    if index.approximate:
+        candidates = index.candidates
+        say_once("approximate search: a minimum of forms is the best of each form's candidates")
     n, m, dim = vectors.shape
     best: list[Hits | None] = [None] * n
     todo = list(range(n))
@@ -89,7 +98,8 @@ def search_certified(
             rows = np.unique(rows)
             exact = (index.score(vectors[i], rows) + offsets[i][:, None]).min(axis=0)
             best[i] = top_rows(exact[None], rows, index, min(k, len(rows)))
-            if best[i].scores[0, -1] <= unseen and depth < len(index):
+            certified = best[i].scores[0, -1] > unseen or depth == len(index)
+            if not certified and not index.approximate:
                 unsure.append(i)
         todo = unsure
         depth = min(4 * depth, len(index))
@@ -196,6 +206,7 @@ def rerank_pool(
 
 def _blocks(index: DenseIndex, vectors: int) -> list[np.ndarray]:
     """Rows that can be found, in blocks whose products with that many vectors fit in memory."""
+    refuse_approximate(index, "this score is of every passage")
     rows = np.flatnonzero(index.kept)
     size = max(1, min(BLOCK, PRODUCTS // max(vectors, 1)))
     return np.split(rows, range(size, len(rows), size))

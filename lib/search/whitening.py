@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.search.contrast import TINY
-from lib.search.index import DenseIndex
+from lib.search.index import DenseIndex, refuse_approximate
 
 BLOCK = 16_384
 """Vectors read and moved at a time, so that float64 copies stay small."""
@@ -91,7 +91,9 @@ def transformed(index: DenseIndex, space: Space) -> DenseIndex:
 
     Queries are to be moved by ``space.apply`` before they are combined. One float32 copy of all
     vectors is held in memory (n x d x 4 bytes), in as many shards as the index has devices.
+    ValueError for an approximate index, whose corpora are too large for that.
     """
+    refuse_approximate(index, "another space is a copy of every vector")
     n = len(index.kept)
     vectors = np.empty((n, index.dim), dtype=np.float32)
     for start in range(0, n, BLOCK):

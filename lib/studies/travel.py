@@ -42,6 +42,7 @@ from lib.model_files import minilm_folder, pack_linear_layers, quiet
 from lib.profiles import Profile, load_profile
 from lib.query_spec import DRAWS, Hypotheses, SearchSpec, with_random_mimics
 from lib.run import Retriever
+from lib.search.choose import open_dense
 from lib.search.contrast import rotation
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
@@ -281,7 +282,7 @@ def raw_lengths(texts: Sequence[str]) -> np.ndarray:
 def of_length(index: DenseIndex, pids: Sequence[str], lengths: np.ndarray) -> DenseIndex:
     """These passages of an index, their vectors made so long (n,)."""
     vectors = index.vectors(index.rows_of(pids)) * lengths[:, None].astype(np.float32)
-    return DenseIndex([vectors], pids, backend=index.backend)
+    return open_dense([vectors], pids, backend=index.backend)
 
 
 def lengths_of(
@@ -347,7 +348,7 @@ def measured(profile: Profile, name: str, encoder: Encoder) -> dict[str, pd.Data
         pids = sorted(frozenset().union(*corpora.values()))
         items = [(passage.title, passage.text) for passage in store.get_many(pids)]
         vectors = encode_small(items, encoder, "article")
-        index = DenseIndex([vectors], pids, backend=profile.backend)
+        index = open_dense([vectors], pids, backend=profile.backend)
 
     parts, made = [], {}
     for (dataset, size), pids_here in corpora.items():

@@ -49,7 +49,7 @@ from lib.model_files import ADAPTERS
 from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
-from lib.search.index import DenseIndex
+from lib.search.choose import open_dense
 from lib.search.vectors import encode_cached
 from lib.stats import long_values
 from lib.study import Arm, search_arm
@@ -160,7 +160,7 @@ def open_task(task: Task, encoder: Encoder, dtype: str, backend: str = "faiss") 
     items = [(passage.title, passage.text) for passage in task.corpus]
     label = f"{task.name} by {encoder.name}"
     shards = encode_cached(items, encoder, "article", dtype=dtype, label=label)
-    index = DenseIndex(shards, [passage.pid for passage in task.corpus], backend=backend)
+    index = open_dense(shards, [passage.pid for passage in task.corpus], backend=backend)
     return Retriever(index, encoder)
 
 

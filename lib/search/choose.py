@@ -1,0 +1,79 @@
+"""Which index a corpus is searched by: what the profile's ``backend`` names, or what fits."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from lib.base.parameters import refuse_unknown
+from lib.base.paths import say_once
+from lib.search.candidates import BACKENDS, multiplies_int8
+from lib.search.compressed import CompressedIndex
+from lib.search.index import DenseIndex
+
+NAMES = (*BACKENDS, "compressed", "auto")
+"""What a profile's ``backend`` may be: the exact ones, this one, and the one that fits."""
+
+_ENOUGH_S = 0.1
+"""Seconds that an exact search may take before ``auto`` prefers codes."""
+
+_READ = {"exact": 10e9, "codes": 20e9, "cuda": 1e12}
+"""Bytes that one search reads in a second, roughly, on two cores or a card."""
+
+
+def open_dense(
+    shards: Sequence[np.ndarray],
+    ids: Sequence[str],
+    *,
+    backend: str = "faiss",
+    devices: Sequence[str] = (),
+) -> DenseIndex:
+    """The index of these vectors that a profile's ``backend`` names; ``auto`` says what it takes.
+
+    ValueError for a backend that there is not, or that this machine cannot run.
+    """
+    refuse_unknown("no backend", [backend], NAMES)
+    if backend == "auto":
+        backend, why = fitting(len(ids), shards[0].shape[1], memory(), cards(devices))
+        say_once(why)
+    if backend == "compressed":
+        return CompressedIndex(shards, ids)
+    return DenseIndex(shards, ids, backend=backend, devices=devices)
+
+
+def fitting(rows: int, dim: int, memory: int, card_memory: int = 0) -> tuple[str, str]:
+    """The backend for so many vectors, and a line that says what, why, how long and how large.
+
+    Exact search where float32 vectors fit in four fifths of the memory of the cards; else where
+    they fit in half of the processor's and one search takes at most a tenth of a second, by int8
+    where the processor multiplies 8-bit numbers, and by torch where not; else codes.
+    """
+    if rows * dim * 4 <= 0.8 * card_memory:
+        return "torch", _line("torch", rows * dim * 4, "cuda", "exact, as the cards hold it")
+    int8 = multiplies_int8("cpu")
+    name, size = ("int8", rows * (dim + 8)) if int8 else ("torch", rows * dim * 4)
+    if size <= memory / 2 and size / _READ["exact"] <= _ENOUGH_S:
+        return name, _line(name, size, "exact", "exact, as it fits and is quick enough")
+    why = f"approximate: an exact search would read {size / 1e9:.1f} GB"
+    return "compressed", _line("compressed", rows * math.ceil(dim / 8), "codes", why)
+
+
+def _line(name: str, size: float, kind: str, why: str) -> str:
+    milliseconds = 1000 * size / _READ[kind]
+    return f"index: {name} ({why}); {size / 1e9:.2f} GB, about {milliseconds:.1f} ms a search"
+
+
+def memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def cards(devices: Sequence[str]) -> int:
+    """Bytes of memory of these devices that are CUDA cards, all together."""
+    import torch
+
+    named = [device for device in devices if device.startswith("cuda")]
+    return sum(torch.cuda.get_device_properties(device).total_memory for device in named)

@@ -1,0 +1,66 @@
+"""The bench: its vectors are the same every time, and what is exact is measured as exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lib.search.candidates import multiplies_int8
+from tools import bench, bench_vectors
+from tools.bench_vectors import Sample, likeness, made, unit, widened
+
+
+@pytest.fixture(scope="module")
+def sample():
+    generator = np.random.default_rng(0)
+    centres = generator.normal(size=(20, 384))
+
+    def some(n):
+        return unit(centres[generator.integers(20, size=n)] + generator.normal(size=(n, 384)))
+
+    plus = some(200)
+    minus = unit(plus + 0.5 * some(200))
+    minus[7] = plus[7]  # h+ - h- is zero
+    return Sample(some(500), some(200), plus, minus)
+
+
+def test_made_passages_are_the_same_for_any_number_and_have_neighbours(sample, monkeypatch):
+    monkeypatch.setattr(bench_vectors, "BLOCK", 400)
+    few = np.concatenate(list(made(sample, 500)))
+    many = np.concatenate(list(made(sample, 1000)))
+    assert few.shape == (500, 768) and many.shape == (1000, 768)
+    assert (many[:500] == few).all() and len(np.unique(many, axis=0)) == 1000
+    assert np.allclose(np.linalg.norm(many, axis=1), 1, atol=1e-5)
+    wide = widened(sample.questions)
+    real, copied = (likeness(rows, wide) for rows in (widened(sample.passages), many))
+    assert copied["nearest_cosine"] == pytest.approx(real["nearest_cosine"], abs=0.25)
+    assert (
+        copied["nearest_cosine"]
+        > likeness(unit(np.random.default_rng(1).normal(size=(1000, 768))), wide)["nearest_cosine"]
+        + 0.2
+    )
+
+
+def test_shifted_queries_take_the_mimic_they_name_and_leave_out_what_has_no_direction(sample):
+    plus, minus = widened(sample.plus), widened(sample.minus)
+    own = sample.shifted("own", 1.0)
+    assert np.allclose(own, np.delete(plus - minus, 7, axis=0), atol=1e-6)
+    cosine = {}
+    for mimic in ("own", "near", "random"):
+        mimics = plus - sample.shifted(mimic, 0.4) if mimic != "own" else 0.4 * minus
+        cosine[mimic] = np.mean(np.sum(plus * mimics, axis=1)) / 0.4
+    assert cosine["own"] > cosine["near"] > cosine["random"]
+
+
+def test_exact_searches_have_recall_1_and_flat_is_once_as_fast_as_itself(sample):
+    shards = [block.astype(np.float16) for block in made(sample, 1000)]
+    sets = {"ordinary": widened(sample.questions), "own": sample.shifted("own", 1.0)}
+    found = bench.searches(shards, sets["ordinary"])
+    rows = {row["search"]: row for row in bench.measured("1k", found, sets)}
+    exact = ["FlatIP", "torch float32"] + ["int8, exact"] * multiplies_int8("cpu")
+    assert {*exact, "compressed", "IVF", "HNSW"} == set(rows)
+    for name in exact:
+        assert rows[name]["recall_ordinary"] == rows[name]["recall_own"] == 1
+    assert rows["FlatIP"]["times_flat_one"] == rows["FlatIP"]["times_flat_many"] == 1
+    assert rows["IVF"]["recall_ordinary"] >= 0.99 and rows["compressed"]["bytes_each"] == 96
+    assert all(r["ms_one_least"] <= r["ms_one"] <= r["ms_one_most"] for r in rows.values())

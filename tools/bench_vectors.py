@@ -1,0 +1,117 @@
+"""Vectors that resemble text, as many as are asked for, and shifted queries of the real sample.
+
+A made passage is ``unit(0.8 p_i + 0.4 p_j + 0.3 (p_a - p_b))``: p_i a passage of the open corpus
+as MiniLM encodes it, p_j one of its 30 nearest, p_a and p_b any two. So it has neighbours as a
+text has, and no two are alike. The 384 numbers x of a passage, hypothesis or question become 768
+as ``unit([0.8 x, 0.6 unit(tanh(2 W x))])``, W a fixed Gaussian matrix: what a second encoder adds,
+without one. ``likeness`` says how well it comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+NEIGHBOURS = 30
+BLOCK = 65_536
+NARROW, WIDE = 384, 768
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    """Rows of length 1, float32."""
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def widened(rows: np.ndarray) -> np.ndarray:
+    """Vectors (n, 384) as (n, 768), float32: see above."""
+    matrix = np.random.default_rng(1).normal(size=(NARROW, NARROW)).astype(np.float32)
+    second = unit(np.tanh(2 * rows @ matrix))
+    return unit(np.concatenate([0.8 * rows, 0.6 * second], axis=1))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is real: ``passages`` (n, 384); ``questions``, ``plus`` (H+) and ``minus`` (H-)
+    (m, 384) of the same m questions, by MiniLM."""
+
+    passages: np.ndarray
+    questions: np.ndarray
+    plus: np.ndarray
+    minus: np.ndarray
+
+    def neighbours(self) -> np.ndarray:
+        """Rows (n, 30) of each passage's nearest others."""
+        import faiss
+
+        _, near = faiss.knn(
+            self.passages, self.passages, NEIGHBOURS + 1, metric=faiss.METRIC_INNER_PRODUCT
+        )
+        return near[:, 1:]
+
+    def shifted(self, mimic: str, lam: float) -> np.ndarray:
+        """h+ - lam h- (m', 768): the question's ``own`` mimic, one of the 10th to 49th ``near``est
+        of other questions, or a ``random`` one of them. Those without a direction are left out."""
+        generator = np.random.default_rng(2)
+        cosines = self.plus @ self.minus.T
+        np.fill_diagonal(cosines, 2)  # first in the order: its own
+        order = np.argsort(-cosines, axis=1)
+        first, last = {"own": (0, 1), "near": (10, 50), "random": (1, len(order))}[mimic]
+        places = generator.integers(first, last, len(order))
+        chosen = np.take_along_axis(order, places[:, None], axis=1)[:, 0]
+        queries = widened(self.plus) - np.float32(lam) * widened(self.minus[chosen])
+        return queries[np.linalg.norm(queries, axis=1) > 1e-3]
+
+
+def real_sample() -> Sample:
+    """The open corpus and the recorded hypotheses of the real sample, encoded or from the cache."""
+    from lib.datasets import in_full, load_real
+    from lib.embed import load_encoder
+    from lib.open_retriever import open_retriever
+    from lib.profiles import load_profile
+    from lib.search.vectors import encode_small
+    from lib.studies.real.expansions import KINDS
+    from lib.studies.travel import recorded_pairs
+
+    profile = load_profile("open")
+    encoder = load_encoder(profile.encoder)
+    index = open_retriever(profile, encoder).index
+    asked = in_full(load_real("test"))
+    pairs = recorded_pairs(asked, KINDS["hypotheses"].method, "real-hypotheses.jsonl.gz")
+
+    def encoded(role: str) -> np.ndarray:
+        texts = [pairs[question.qid].of(role)[0].text for question in asked]
+        return encode_small(texts, encoder, "article")
+
+    questions = encode_small([question.text for question in asked], encoder, "query")
+    passages = index.vectors(np.arange(len(index)))
+    return Sample(passages, questions, encoded("target"), encoded("mimic"))
+
+
+def made(sample: Sample, n: int) -> Iterator[np.ndarray]:
+    """n made passages in blocks of float32 (65,536, 768), the same for any n as far as they go."""
+    near, real = sample.neighbours(), sample.passages
+    for number, start in enumerate(range(0, n, BLOCK)):
+        generator = np.random.default_rng([3, number])
+        parent = (start + np.arange(BLOCK)) % len(real)
+        other = near[parent, generator.integers(NEIGHBOURS, size=BLOCK)]
+        a, b = generator.integers(len(real), size=(2, BLOCK))
+        mixed = 0.8 * real[parent] + 0.4 * real[other] + 0.3 * (real[a] - real[b])
+        yield widened(unit(mixed))[: n - start]
+
+
+def likeness(rows: np.ndarray, questions: np.ndarray) -> dict[str, float]:
+    """How text-like (n, d) are: the median cosine with the nearest other, that of a question with
+    its best, and the participation ratio of their covariance."""
+    import faiss
+
+    probes = rows[:: max(1, len(rows) // 1000)]
+    nearest, _ = faiss.knn(probes, rows, 2, metric=faiss.METRIC_INNER_PRODUCT)
+    best, _ = faiss.knn(questions, rows, 1, metric=faiss.METRIC_INNER_PRODUCT)
+    spread = np.linalg.eigvalsh(np.cov(rows[:20_000].T))
+    return {
+        "nearest_cosine": float(np.median(nearest[:, 1])),
+        "question_cosine": float(np.median(best)),
+        "participation": float(spread.sum() ** 2 / (spread**2).sum()),
+    }
