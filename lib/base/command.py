@@ -50,6 +50,7 @@ _SETTINGS = {
         "MIRROR",
         "OUT",
         "PROFILE",
+        "SET_ASIDE",
         "VERIFY",
     )
 }

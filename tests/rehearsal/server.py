@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class LogServer(ThreadingHTTPServer):
     A line: ``request`` (sha256 of what was sent), ``model``, ``status``, ``prompt_tokens``,
     ``output_tokens``, ``in_flight`` (with this one), ``start`` and ``end`` (seconds). ``windows``
     are tokens by model, prompt and reply together; ``no_system`` models without a system role.
+    With ``models`` it says that it serves these, and knows no other.
     """
 
     daemon_threads = True
@@ -44,9 +45,10 @@ class LogServer(ThreadingHTTPServer):
         windows: Mapping[str, int] | None = None,
         no_system: Container[str] = (),
         author: str = "",
+        models: Sequence[str] = (),
     ):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.engine, self.author = engine, author
+        self.engine, self.author, self.models = engine, author, models
         self.windows, self.no_system = windows or {}, no_system
         self.in_flight, self.lock = 0, threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
@@ -66,6 +68,8 @@ class LogServer(ThreadingHTTPServer):
     def answer(self, body: dict) -> tuple[int, dict, list[Generated]]:
         """HTTP status, what is sent back, and the replies it holds."""
         messages, model = body["messages"], body["model"]
+        if self.models and model not in self.models:
+            return 404, _error(f"The model {model} does not exist"), []
         if model in self.no_system and any(m["role"] == "system" for m in messages):
             return 400, _error("System role not supported by this model's chat template"), []
         prompt, window = self.engine.count(messages), self.windows.get(model)
@@ -105,6 +109,11 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_) -> None:
         """Quiet."""
 
+    def do_GET(self) -> None:
+        """Which models there are."""
+        listed = [{"id": model, "object": "model"} for model in self.server.models]
+        self._reply(200, {"object": "list", "data": listed})
+
     def do_POST(self) -> None:
         body, server = json.loads(self.rfile.read(int(self.headers["Content-Length"]))), self.server
         start = time.time()
@@ -130,6 +139,9 @@ class _Handler(BaseHTTPRequestHandler):
             system=body["messages"][0]["role"] == "system",
             max_tokens=body["max_tokens"],
         )
+        self._reply(status, told)
+
+    def _reply(self, status: int, told: dict) -> None:
         data = json.dumps(told).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -100,7 +100,8 @@ def load(
         return make_or_reuse(make, "values_contradiction_pairs", profile.name, dear=True, **origin)
 
     how = {"selection": selection, "ranking": ranking}
-    modelled = open_pools(evidence, encoder, score, limit=profile.limit, kept=kept, **how)
+    how |= {"limit": profile.limit, "email": profile.evidence.get("email", "")}
+    modelled = open_pools(evidence, encoder, score, kept=kept, **how)
     pools = with_judged(modelled, encoder, ranking)
     names = (model, "bi", "cross", "head", "cosine", "cues", "claim only", "shuffled")
     models = tuple(dict.fromkeys(names))
