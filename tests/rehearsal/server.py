@@ -14,12 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from lib.base.files import canonical_json, sha256_bytes
 from lib.llm.chat import sample_seed
+from lib.llm.connect import model_at
 from tools.measure_needs import Generated, SmallEngine
 
 
@@ -154,15 +156,33 @@ def _error(said: str) -> dict:
     return {"error": {"message": said}}
 
 
+@dataclass(frozen=True)
+class Short:
+    """An engine whose replies are as short as a laptop can wait for, and end like whole ones."""
+
+    engine: Any
+
+    def count(self, messages: list[dict]) -> int:
+        return self.engine.count(messages)
+
+    def generate(self, body: dict) -> Generated:
+        most = 160 if "response_format" in body else 48
+        made = self.engine.generate(body | {"max_tokens": min(most, body["max_tokens"])})
+        return replace(made, reason="stop")
+
+
 def serve(profile: str, log: Path) -> None:
     """SmolLM2 under a profile's model names; prints the address, ends when its stdin does.
 
     The windows and templates of the answerers are those that the profile states.
     """
+    from lib.doctor import asked_models
     from lib.llm.small_model import NAME
     from lib.profiles import load_profile
 
-    with LogServer(SmallEngine(), log, *limits(load_profile(profile)), author=NAME) as server:
+    p = load_profile(profile)
+    models = [model_at(live.removeprefix("openai:"))[0] for live in asked_models(p)]
+    with LogServer(Short(SmallEngine()), log, *limits(p), author=NAME, models=models) as server:
         print(server.url, flush=True)
         sys.stdin.read()  # whoever started it holds the other end, killed or not
         os._exit(0)  # generations under way are of no use to anyone
@@ -170,7 +190,8 @@ def serve(profile: str, log: Path) -> None:
 
 def limits(profile) -> tuple[dict[str, int], set[str]]:
     """Context window by model, and the models without a system role, of a profile's answerers."""
-    named = {s["llm"].rpartition("openai:")[2]: s for s in profile.answerers if "llm" in s}
+    asked = [s for s in profile.answerers if "llm" in s]
+    named = {model_at(s["llm"].rpartition("openai:")[2])[0]: s for s in asked}
     windows = {model: s["context_tokens"] for model, s in named.items()}
     return windows, {model for model, s in named.items() if not s.get("system_role", True)}
 

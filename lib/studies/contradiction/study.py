@@ -88,7 +88,8 @@ def load(
         "nli": score.backend.fingerprint,
         "switches": dict(scoring),
         "sentence_encoder": encoder.fingerprint,
-        "answerers": {answerer["name"]: answerer["llm"] for answerer in answerers},
+        # Where a model is served is no part of a result.
+        "answerers": {one["name"]: one["llm"].partition("@http")[0] for one in answerers},
         "ranking": dict(ranking),
         "selection": dict(selection),
         "k": profile.k,
