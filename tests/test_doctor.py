@@ -7,16 +7,19 @@ import os
 import re
 import socket
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lib import cost, doctor, notebooks
 from lib.base import paths
+from lib.datasets import SIZES
 from lib.llm.connect import SET_ASIDE, connect
 from lib.llm.recorder import RecordingMiss
 from lib.profiles import FIELDS, load_profile
 from lib.studies.contradiction.evidence import HEADINGS
+from lib.studies.main_tables.accuracy import same_setup
 from tests.rehearsal import stand_ins
 from tests.rehearsal.server import Generated, LogServer
 from tests.tiny_models import save_nli
@@ -113,6 +116,26 @@ def test_the_shipped_profile_is_the_papers_with_an_address_for_every_model():
     said = tomllib.loads(SHIPPED.read_text())
     assert {"leaflets" in said["evidence"]["name"], said["evidence"]["email"]} == {True, ""}
     assert {"workers", "devices", "encoder_options"} <= said.keys()
+
+
+def test_the_shipped_profile_is_the_papers_setup_wherever_its_models_are():
+    """What it measures is judged by what the paper prints; what differs in a model is not."""
+    shipped = load_profile(str(SHIPPED))
+    asked = {name: SIZES[name] for name in shipped.questions}
+    where = {"device": ["cuda:1"], "query_model": "/models/MedCPT-Query-Encoder"}
+    moved = replace(shipped, encoder_options=where, workers=2, backend="faiss")
+    for method in ("hyde", "thinkqe", "chr"):
+        for profile in (shipped, moved):
+            assert same_setup(profile, asked, expander=EXPANDER, method=method)
+    for field, other in (
+        ("encoder_options", {"query_model": "/models/other"}),
+        ("encoder_options", {"article_tokens": 64}),
+        ("k", 3),
+        ("methods", {"hyde": {"samples": 2}}),
+        ("limit", 5),
+    ):
+        changed = replace(shipped, **{field: other})
+        assert not same_setup(changed, asked, expander=EXPANDER, method="hyde"), field
 
 
 def test_a_profile_with_everything_passes(filled, monkeypatch, capsys, server):
