@@ -61,8 +61,7 @@ def prepare(profile: str, parameters: dict) -> dict[str, str]:
     The notebooks then find the vectors in the cache. Whatever else a run needs is looked for before
     that (``lib.doctor``): the notebooks that are NOT RUN are returned, with the reason.
     """
-    from lib import doctor
-    from lib.data.medrag import SOURCES, estimate
+    from lib import cost, doctor
     from lib.embed import load_encoder
     from lib.index_build import build_index, corpus_table
     from lib.open_retriever import store_of
@@ -72,10 +71,10 @@ def prepare(profile: str, parameters: dict) -> dict[str, str]:
 
     p = load_profile(profile, **parameters)
     print(f"{p.title}\nneeds: {p.needs}", file=sys.stderr)
-    for size in (estimate(name) for name in p.corpora if name in SOURCES):
+    for size in cost.sizes(p).itertuples():
         print(
-            f"{size.source}: {size.rows:,} passages, download {size.download_gb} GB, vectors "
-            f"{size.float16_gb} GB as float16; memory: a block of each at a time",
+            f"{size.source}: {size.rows:,} passages, download {size.download_gb:.2f} GB, vectors "
+            f"{size.float16_gb:.2f} GB as float16; memory: a block of each at a time",
             file=sys.stderr,
         )
     not_run = doctor.missing_parts(p)
