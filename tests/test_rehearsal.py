@@ -43,8 +43,6 @@ LETTERS = re.compile(r"\w{1,5}|[^\w\s]")
 """A token of the scripted engine: up to five letters, or a sign."""
 LIMIT = 3
 OF_09 = {"nli_quality", "contradiction_heatmap", *(f"contradiction_table{i}" for i in (1, 2, 3))}
-OF_06 = {"runs_generated", "retrieval_generated"}
-"""Tables of a generator beside the reference text: here all texts are generated."""
 
 
 class Scripted:
@@ -123,7 +121,7 @@ def run_cells(name: str) -> None:
 
 def test_every_other_table_is_drawn_and_nothing_is_asked_twice(performed, here):
     profile = load_profile(str(here.profile), limit=LIMIT)
-    assert set(rehearsal.undrawn(profile)) == OF_09 | OF_06
+    assert set(rehearsal.undrawn(profile)) == OF_09
     log = pd.read_json(here.log, lines=True)
     assert not log["request"].duplicated().any()
     answers = performed.answers()

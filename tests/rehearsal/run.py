@@ -43,8 +43,6 @@ TABLES = (
     "claims",
     "table2",
     "table3",
-    "runs_generated",
-    "retrieval_generated",
     "figure5",
     "nli_quality",
     "contradiction_heatmap",
@@ -52,7 +50,8 @@ TABLES = (
     "contradiction_table2",
     "contradiction_table3",
 )
-"""Results of a whole run of the notebooks, beside those of each benchmark's study."""
+"""Results of a whole run of the notebooks, beside those of each benchmark's study. (A profile whose
+texts are all generated has none of a generator beside the reference text.)"""
 
 SHIPPED = paths.ROOT / "docs" / "my-paper.toml"
 """What a reader copies and fills in."""
