@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check bench lint lab explorer data clean mpnet chinese vllm models gpu-check
+.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check bench lint lab explorer data clean mpnet chinese vllm models gpu-check doctor
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -69,6 +69,9 @@ audit: $(READY)  ## known vulnerabilities of what is locked
 
 figures: $(READY)
 	@$(PY) -m lib.notebooks figures --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT)) $(if $(ENCODER),--encoder $(ENCODER))
+
+doctor: $(READY)  ## what a profile needs, what of it is there, and the bill (PROFILE=my-paper.toml, LIMIT=n, PRICES="--gpu-hour 2.5 --million-in 0.5 --million-out 1.5")
+	@$(PY) -m lib.doctor --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT)) $(PRICES)
 
 again: $(READY)  ## ask your own model once more for the replies that could not be used (PROFILE=my.toml, LIMIT=n)
 	@$(PY) -m lib.studies.main_tables.again --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT))

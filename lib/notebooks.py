@@ -7,14 +7,10 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lib.base import paths
 from lib.base.command import redacted
-from lib.base.files import atomic_write, read_manifest
-
-if TYPE_CHECKING:
-    from lib.profiles import Profile
+from lib.base.files import atomic_write
 
 _FOLDER = paths.ROOT / "notebooks"
 NOTEBOOKS = tuple(sorted(path.stem for path in _FOLDER.glob("*.ipynb")))
@@ -59,12 +55,13 @@ def run(name: str, output: Path, parameters: dict) -> None:
     print(f"[{name}] done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
-def prepare(profile: str, parameters: dict) -> None:
+def prepare(profile: str, parameters: dict) -> dict[str, str]:
     """Read, cut and embed the passages first, in this terminal, where size, time and progress show.
 
-    The notebooks then find the vectors in the cache.
+    The notebooks then find the vectors in the cache. Whatever else a run needs is looked for before
+    that (``lib.doctor``): the notebooks that are NOT RUN are returned, with the reason.
     """
-    from lib.data.medrag import SOURCES, estimate
+    from lib import cost, doctor
     from lib.embed import load_encoder
     from lib.index_build import build_index, corpus_table
     from lib.open_retriever import store_of
@@ -74,42 +71,22 @@ def prepare(profile: str, parameters: dict) -> None:
 
     p = load_profile(profile, **parameters)
     print(f"{p.title}\nneeds: {p.needs}", file=sys.stderr)
-    for size in (estimate(name) for name in p.corpora if name in SOURCES):
+    for size in cost.sizes(p).itertuples():
         print(
-            f"{size.source}: {size.rows:,} passages, download {size.download_gb} GB, vectors "
-            f"{size.float16_gb} GB as float16; memory: a block of each at a time",
+            f"{size.source}: {size.rows:,} passages, download {size.download_gb:.2f} GB, vectors "
+            f"{size.float16_gb:.2f} GB as float16; memory: a block of each at a time",
             file=sys.stderr,
         )
-    _check_outside(p)
-    asked, name = load_needs(p.evidence["name"]), p.evidence["name"]
-    print(f"contradiction study: {name}, {len(asked):,} questions", file=sys.stderr)
+    not_run = doctor.missing_parts(p)
+    if doctor.CONTRADICTION not in not_run:
+        asked, name = load_needs(p.evidence["name"]), p.evidence["name"]
+        print(f"contradiction study: {name}, {len(asked):,} questions", file=sys.stderr)
     encoder = load_encoder(p.encoder, **p.encoder_options)
     store = store_of(p, encoder)
     print(corpus_table(store).to_string(index=False), file=sys.stderr, flush=True)
     build_index(store, encoder, dtype=p.vectors)
     open_both(p)  # notebook 11 searches the bundled passages with a retriever of its own
-
-
-def _check_outside(profile: Profile) -> None:
-    """Check, before anything is embedded, that the hub and PubMed answer where they are needed.
-
-    The hub is not needed where all its passages are stored, or read from a mirror.
-    """
-    from huggingface_hub.constants import ENDPOINT
-
-    from lib.base.downloads import check_answers
-    from lib.data.medrag import SOURCES
-    from lib.limit import PASSAGES
-    from lib.studies.contradiction.pubmed import PubMed
-
-    wanted = {"corpora": list(profile.corpora), "limit": PASSAGES * profile.limit}
-    stores = paths.cache("passages").glob("*.sqlite")
-    kept = ((read_manifest(store, verify=False) or {}).get("settings", {}) for store in stores)
-    stored = any(wanted.items() <= settings.items() for settings in kept)
-    if set(profile.corpora) & set(SOURCES) and not paths.mirror_folder() and not stored:
-        check_answers(ENDPOINT)
-    if profile.evidence["name"].startswith("tga:"):
-        PubMed()  # refuses to be without an address
+    return not_run
 
 
 def measure_benchmarks(profile: str, parameters: dict) -> None:
@@ -145,7 +122,7 @@ def run_all(
 
     if encoder:
         load_encoder(encoder)  # one that there is not is refused before anything is measured
-    prepare(profile, parameters)
+    not_run = prepare(profile, parameters)
     measure_benchmarks(profile, parameters)
     if encoder:
         print(f"second encoder: {encoder}, on BioASQ's snippets", file=sys.stderr, flush=True)
@@ -153,6 +130,9 @@ def run_all(
     made = load_profile(profile, **parameters).name
     build = paths.ROOT / "build" / "notebooks" / made
     for name in ORDER:
+        if name in not_run:
+            print(f"[{name}] NOT RUN: {not_run[name]}", file=sys.stderr, flush=True)
+            continue
         run(name, build / f"{name}.ipynb", {"profile": profile} | parameters)
         if in_place:
             _commit(build / f"{name}.ipynb", _FOLDER / f"{name}.ipynb")

@@ -87,7 +87,7 @@ def test_a_question_that_pubmed_found_nothing_for_has_no_pool(monkeypatch, own_f
         for n, i in enumerate(ids)
     ]
     monkeypatch.setattr(pools, "load_needs", lambda name: needs)
-    monkeypatch.setattr(pools, "evidence_for", lambda needs: docs)
+    monkeypatch.setattr(pools, "evidence_for", lambda needs, email: docs)
     made = pools.open_pools("tga:x", ENCODER, ByWords())
     assert made.ranked.groupby("qid")["id"].agg(sorted).to_dict() == found
     table = study.table1(made).set_index("statistic")["value"]
@@ -95,7 +95,7 @@ def test_a_question_that_pubmed_found_nothing_for_has_no_pool(monkeypatch, own_f
     assert table["queries"] == 6 and table["queries_without_documents"] == 4
     assert table["avg_documents_per_query"] == 5 / 2
     assert set(answers.contexts(made, 2)["qid"]) == {"aaa-1", "aaa-3"}
-    monkeypatch.setattr(pools, "evidence_for", lambda needs: [])
+    monkeypatch.setattr(pools, "evidence_for", lambda needs, email: [])
     with pytest.raises(ValueError, match="no abstract was found for any of 6 questions"):
         pools.open_pools("tga:x", ENCODER, ByWords())
 

@@ -80,7 +80,7 @@ def test_a_folder_of_leaflets_is_a_set_of_needs_and_an_old_format_is_left_out(
         counts = Counter(searches=2)
 
     asked = []
-    monkeypatch.setattr(pubmed, "PubMed", Client)
+    monkeypatch.setattr(pubmed, "PubMed", lambda email: Client())
     monkeypatch.setattr(pubmed, "gather", lambda _, need, queries: asked.append(need.qid) or [])
     assert pubmed.evidence_for(needs) == []
     assert asked == ["abacavir-1", "abacavir-4"], "a maker is no medicine"

@@ -43,7 +43,7 @@ from lib.studies.contradiction.nli import (
     score_pairs,
     sentences,
 )
-from tests.tiny_models import save_bert
+from tests.tiny_models import save_nli
 
 settings = hypothesis_settings(max_examples=25, deadline=None)
 MINI = paths.DATA / "evidence-mini"
@@ -95,29 +95,6 @@ def test_nothing_is_lost_between_sentences(text):
 
 
 # cross-encoders ----------------------------------------------------------------------------------
-
-
-def save_nli(folder: Path, order: tuple[str, ...]) -> Path:
-    """A tiny cross-encoder whose last layer was taught the probe, labels in this order."""
-    import torch
-    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
-
-    save_bert(folder, seed=0)
-    torch.manual_seed(0)
-    names = {"id2label": dict(enumerate(order)), "label2id": {n: i for i, n in enumerate(order)}}
-    net = BertForSequenceClassification(BertConfig.from_pretrained(folder, **names)).eval()
-    read = AutoTokenizer.from_pretrained(folder)
-    inputs = read(*map(list, zip(*nli._PROBE, strict=True)), padding=True, return_tensors="pt")
-    places = [name.lower() for name in order]
-    wanted = torch.tensor([places.index("contradiction"), places.index("entailment")])
-    pooled = net.bert(**inputs).pooler_output.detach()
-    steps = torch.optim.Adam(net.classifier.parameters(), lr=0.1)
-    for _ in range(50):
-        steps.zero_grad()
-        torch.nn.functional.cross_entropy(net.classifier(pooled), wanted).backward()
-        steps.step()
-    net.save_pretrained(folder)
-    return folder
 
 
 def relabelled(model: Path, folder: Path, labels: tuple[str, ...]) -> Path:

@@ -47,6 +47,33 @@ def save_bert(folder: Path, seed: int, positions: int = 512, size: int = 32) -> 
     return folder
 
 
+def save_nli(
+    folder: Path, order: tuple[str, ...] = ("contradiction", "entailment", "neutral")
+) -> Path:
+    """A tiny cross-encoder whose last layer was taught the probe, labels in this order."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    from lib.studies.contradiction import nli
+
+    save_bert(folder, seed=0)
+    torch.manual_seed(0)
+    names = {"id2label": dict(enumerate(order)), "label2id": {n: i for i, n in enumerate(order)}}
+    net = BertForSequenceClassification(BertConfig.from_pretrained(folder, **names)).eval()
+    read = AutoTokenizer.from_pretrained(folder)
+    inputs = read(*map(list, zip(*nli._PROBE, strict=True)), padding=True, return_tensors="pt")
+    places = [name.lower() for name in order]
+    wanted = torch.tensor([places.index("contradiction"), places.index("entailment")])
+    pooled = net.bert(**inputs).pooler_output.detach()
+    steps = torch.optim.Adam(net.classifier.parameters(), lr=0.1)
+    for _ in range(50):
+        steps.zero_grad()
+        torch.nn.functional.cross_entropy(net.classifier(pooled), wanted).backward()
+        steps.step()
+    net.save_pretrained(folder)
+    return folder
+
+
 def save_sentence_model(folder: Path, bert: Path, prompts: dict[str, str]) -> Path:
     """A sentence-transformers model over a saved BERT: mean pooling, and prompts per tower."""
     from sentence_transformers import SentenceTransformer

@@ -7,19 +7,32 @@ import os
 import re
 
 from lib.base.paths import ROOT
-from lib.llm.chat import ChatModel, LLMError
+from lib.llm.chat import ChatModel, LLMError, Message, Reply
 from lib.llm.openai_chat import OpenAIChat
-from lib.llm.recorder import Recorder
+from lib.llm.recorder import Recorder, RecordingMiss
 from lib.llm.small_model import small_model
 
 OFFLINE = ("vllm", "transformers")
 """Kinds of specs whose model generates in this process."""
 
-SET_ASIDE = "CHR_SET_ASIDE"
-"""The environment variable by which a run tells its notebooks which models are not asked: in JSON,
-why, by what stands behind "record:<file>="."""
-
 _MODEL_AT = re.compile(r"(?is)(.*?)(?:@(https?://.*))?")
+
+SET_ASIDE = "CHR_SET_ASIDE"
+"""The environment variable by which a run tells its notebooks which servers it found missing when
+it started: in JSON, why, by what stands behind "record:<file>="."""
+
+
+class NotServed(ChatModel):
+    """A model without a server: what is recorded of it is read, and what is not is NOT RUN.
+
+    ``why`` ends with the next command; it is in the RecordingMiss that any other request raises.
+    """
+
+    def __init__(self, name: str, why: str):
+        self.name, self.why = name, why
+
+    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
+        raise RecordingMiss(f"{self.name} is not asked: {self.why}")
 
 
 def connect(spec: str | None = None) -> ChatModel:
@@ -28,8 +41,8 @@ def connect(spec: str | None = None) -> ChatModel:
     "small" (bundled) | "openai:<model>@<base_url>" | "vllm:<model>" | "transformers:<model>" |
     "replay:<file>" | "record:<file>=<spec>". What None or "openai:" leave out comes from
     CHR_LLM_MODEL and CHR_LLM_URL. Those of vllm and transformers, a name of the hub or a folder,
-    generate in this process (``lib.llm.engines``: ?<setting>=<value>&... may follow). A recorded
-    model that CHR_SET_ASIDE names is not asked: what is missing of it is a RecordingMiss.
+    generate in this process (``lib.llm.engines``: ?<setting>=<value>&... may follow). A model that
+    is to be recorded and has no address, or is named by CHR_SET_ASIDE, is ``NotServed``.
     """
     kind, _, rest = (spec or "openai:").partition(":")
     file, _, live = rest.partition("=")
@@ -38,9 +51,7 @@ def connect(spec: str | None = None) -> ChatModel:
     if kind == "replay" and rest:
         return Recorder(None, ROOT / rest, "replay")
     if kind == "record" and live:
-        if live in json.loads(os.getenv(SET_ASIDE) or "{}"):
-            return Recorder(None, ROOT / file, "replay", name=writer_of(live))
-        return Recorder(connect(live), ROOT / file)
+        return Recorder(_recorded_model(live), ROOT / file)
     if kind in OFFLINE:
         from lib.llm.engines import offline_model
 
@@ -54,6 +65,17 @@ def connect(spec: str | None = None) -> ChatModel:
     if not (model and url):
         raise LLMError("no LLM: export CHR_LLM_URL=... CHR_LLM_MODEL=..., or connect('small')")
     return OpenAIChat(model, url)
+
+
+def _recorded_model(live: str) -> ChatModel:
+    """The model behind a recorder: ``NotServed`` where a run has set it aside, or where its name is
+    known and its address is not."""
+    why = json.loads(os.getenv(SET_ASIDE) or "{}").get(live, "")
+    kind, _, rest = live.partition(":")
+    model, url = model_at(rest) if kind == "openai" else ("", "")
+    if model and not url:
+        why = f"it has no address. Next: write {live}@http://... in the profile"
+    return NotServed(model or writer_of(live), why) if why else connect(live)
 
 
 def model_at(rest: str) -> tuple[str, str]:

@@ -246,6 +246,19 @@ class OpenAIServer:
         self._client.organization = self._client.project = None
         self._client._custom_headers = {}
 
+    def listed(self) -> list[str]:
+        """The models that the server says it serves; none where it does not say."""
+        import openai
+
+        async def ask() -> list[str]:
+            async with asyncio.timeout(self.timeout_s):
+                return [str(model.id) for model in (await self._client.models.list()).data]
+
+        try:
+            return self._wait_for(ask())
+        except (openai.OpenAIError, TimeoutError, AttributeError, TypeError, ValueError):
+            return []
+
     async def _request(self, request: dict) -> Any:
         """The server's raw response to one request at the endpoint of its kind."""
         raise NotImplementedError

@@ -157,7 +157,7 @@ def check_names(profile: Profile) -> None:
 
 
 def _evidence(settings: dict) -> dict:
-    refuse_unknown("[evidence] has no field", settings, ("name", "nli", "answerers"))
+    refuse_unknown("[evidence] has no field", settings, ("name", "nli", "email", "answerers"))
     for answerer in TypeAdapter(list[dict]).validate_python(settings.get("answerers", [])):
         known = ("name", "llm", "every")
         refuse_unknown("an answerer of [evidence] has no setting", answerer, known)
@@ -213,7 +213,8 @@ class Profile:
     generated: dict
     """What a model really writes: its ``llm``, the ``sample`` per set, ``methods`` settings."""
     evidence: Annotated[dict, AfterValidator(_evidence)]
-    """For the contradiction study: ``name`` of its evidence, ``nli`` model, ``answerers``."""
+    """For the contradiction study: ``name`` of its evidence, ``nli`` model, ``answerers``, and
+    the ``email`` that PubMed is told (else NCBI_EMAIL)."""
     backend: str
     devices: tuple[str, ...]
     """``()`` = the CPU, or every CUDA device when there is one."""

@@ -1,26 +1,27 @@
 """The paper profile end to end on this machine: everything is small but the path itself.
 
-The same notebooks, methods, answerers and client as at the scale of the paper. For the models'
-servers stands one that serves the bundled SmolLM2 under their names and keeps its own log, for
-MedCorp and MedCPT stand ``tests.rehearsal.stand_ins``. Every table is drawn, and the ledger stands
-beside the server's log. No number of it says anything about medicine. The rehearsal may be stopped,
-or killed, at any time: started again, it goes on where it was.
+The profile is docs/my-paper.toml as it is shipped; addresses, folders and weights are filled in.
+The doctor looks at it, and ``make figures`` runs it with a LIMIT, killed twice on the way. For the
+models' servers stands one that serves the bundled SmolLM2 under their names and keeps its own log,
+for MedCorp, MedCPT, the NLI model, leaflets and PubMed stand ``tests.rehearsal.stand_ins``. Every
+table is drawn, and the ledger stands beside the server's log. No number of it says anything about
+medicine. The rehearsal may be stopped, or killed, at any time: started again, it goes on where it
+was.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import re
+import signal
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import PIPE, Popen
+from subprocess import PIPE, Popen, run
 
 import pandas as pd
 
-from lib import notebooks
 from lib.base import paths
 from lib.base.files import atomic_write, read_jsonl, read_manifest
 from lib.cost import recorded
@@ -29,6 +30,7 @@ from lib.llm.connect import connect
 from lib.profiles import Profile, load_profile
 from lib.studies.main_tables.experiment import open_experiment
 from tests.rehearsal import stand_ins
+from tests.tiny_models import save_nli
 
 TABLES = (
     "passages",
@@ -41,8 +43,6 @@ TABLES = (
     "claims",
     "table2",
     "table3",
-    "runs_generated",
-    "retrieval_generated",
     "figure5",
     "nli_quality",
     "contradiction_heatmap",
@@ -50,18 +50,14 @@ TABLES = (
     "contradiction_table2",
     "contradiction_table3",
 )
-"""Results of a whole run of the notebooks, beside those of each benchmark's study."""
+"""Results of a whole run of the notebooks, beside those of each benchmark's study. (A profile whose
+texts are all generated has none of a generator beside the reference text.)"""
 
-SHORT = {
-    "hyde": {"samples": 2, "max_tokens": 48},
-    "fusion": {"max_tokens": 48},
-    "query2doc": {"shots": 0, "max_tokens": 48},
-    "chr": {"max_tokens": 160},
-    "csqe": {"samples": 1, "depth": 3, "words": 40, "max_tokens": 48},
-    "thinkqe": {"samples": 1, "shown": 2, "words": 40, "max_tokens": 48},
-}
-WINDOW, REPLY = 640, 40
-"""Tokens of an answerer's window and of its reply: documents must be cut to fit them."""
+SHIPPED = paths.ROOT / "docs" / "my-paper.toml"
+"""What a reader copies and fills in."""
+LIMIT = 1
+KILLED_AFTER = (5, 40)
+"""The run is killed after the server has answered so many of its requests, and once more."""
 
 
 @dataclass(frozen=True)
@@ -75,67 +71,63 @@ class Rehearsal:
         return self.folder / "rehearsal.toml"
 
     @property
-    def recording(self) -> Path:
-        return self.folder / "recording.jsonl"
+    def recordings(self) -> list[Path]:
+        files = sorted((self.folder / "recordings").glob("*.jsonl"))
+        return [file for file in files if ".times" not in file.suffixes]
 
     @property
     def log(self) -> Path:
         return self.folder / "served.jsonl"
 
-    def environment(self, url: str) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """What its processes are told: all that is written goes to the folder."""
         places = {"OUT": "out", "CACHE": "cache", "MIRROR": "mirror"}
         moved = {f"CHR_{name}": str(self.folder / place) for name, place in places.items()}
-        return moved | {"CHR_PROFILE": str(self.profile), "CHR_LLM_URL": url}
+        return moved | {"CHR_PROFILE": str(self.profile)}
 
 
-def prepare(folder: Path, mirror: Path | None, *, sample: int = 1) -> Rehearsal:
-    """Write the stand-ins, and the profile: the paper's but for the fields that are named here.
+def prepare(folder: Path, mirror: Path | None, url: str) -> Rehearsal:
+    """Write the stand-ins, and the profile: the shipped one with their addresses and folders.
 
-    With a ``mirror`` of the open data ``sample`` questions of each of the paper's sets are asked,
-    and BioASQ snippets join the corpus; else ddx-mini's questions, and the title says so.
+    With a ``mirror`` of the open data the paper's questions are asked, and BioASQ snippets join the
+    corpus; else ddx-mini's questions, and the title says so.
     """
-    here, paper = Rehearsal(folder), load_profile("paper")
+    here = Rehearsal(folder)
     (folder / "mirror").mkdir(parents=True, exist_ok=True)
     for entry in mirror.iterdir() if mirror else ():
         link = folder / "mirror" / entry.name
         if entry.name != "medrag" and not link.is_symlink():
             link.symlink_to(entry.resolve())
-    stand_ins.corpora(folder / "mirror", stand_ins.judged_snippets(sample) if mirror else ())
-    towers = [stand_ins.tower(folder / name, i) for i, name in enumerate(("query", "article"))]
-
-    def recorded(spec: str) -> str:
-        return f"record:{here.recording}={spec.partition('=')[2]}"
-
-    short = {"context_tokens": WINDOW, "max_tokens": REPLY}
-    answerers = [
-        s | short | {"llm": recorded(s["llm"])} if "llm" in s else s for s in paper.answerers
-    ]
-    asked = "the paper's" if mirror else "ddx-mini's"
-    fields = {
-        "title": f"rehearsal: SmolLM2-135M under the paper's model names, {asked} questions",
-        "questions": paper.questions if mirror else ["ddx-mini"],
-        "benchmarks": ["ddx-mini"],
-        "sample": sample,
-        "lambdas": [0.0, 0.4, 1.0],
-        "methods": SHORT,
-        "llm": recorded(paper.llm),
-        "judge": recorded(paper.judge),
-        "answerers": answerers,
-        "evidence": {"name": "evidence-mini", "nli": "cues", "answerers": []},  # cues: no vectors
-        "encoder_options": {"query_model": str(towers[0]), "article_model": str(towers[1])},
-    }
-    lines = [f"{name} = {_toml(value)}\n" for name, value in fields.items()]
-    atomic_write(here.profile, 'base = "paper"\n' + "".join(lines))
+    stand_ins.corpora(folder / "mirror", stand_ins.judged_snippets(LIMIT) if mirror else ())
+    stand_ins.leaflets(folder / "leaflets")
+    atomic_write(here.profile, filled_in(here, url, "" if mirror else _BUNDLED))
     return here
 
 
-def _toml(value) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+_BUNDLED = 'questions = ["ddx-mini"]\nbenchmarks = ["ddx-mini"]\n'
+
+
+def filled_in(here: Rehearsal, url: str, questions: str = "") -> str:
+    """The shipped profile, of which nothing is changed but these places."""
+    towers = [stand_ins.tower(here.folder / name, i) for i, name in enumerate(("query", "article"))]
+    asked = "ddx-mini's questions" if questions else "the paper's questions"
+    title = f"rehearsal: SmolLM2-135M under the paper's model names, {asked}"
+    text = SHIPPED.read_text(encoding="utf-8")
+    for shipped, ours in (
+        (r"http://localhost:\d+/v1", url),
+        (r"data/recordings/live/", f"{here.folder}/recordings/"),
+        (r"data/leaflets", f"{here.folder}/leaflets"),
+        (r'(?m)^email = ""', 'email = "rehearsal@example.org"'),
+        (r'"pubmedbert"', f'"hub:{save_nli(here.folder / "nli")}"'),
+        (r"# query_model = .*", f'query_model = "{towers[0]}"'),
+        (r"# article_model = .*", f'article_model = "{towers[1]}"'),
+        (r"(?m)^title = .*", f'title = "{title}"'),
+        (r"(?m)^(base = .*\n)", rf"\1{questions}"),
+    ):
+        text, changed = re.subn(shipped, ours, text)
+        if not changed:
+            raise ValueError(f"{paths.shown(SHIPPED)} has no {shipped}")
+    return text
 
 
 def at_once(profile: Profile, n: int = 40) -> None:
@@ -144,7 +136,7 @@ def at_once(profile: Profile, n: int = 40) -> None:
 
     def ask(i: int) -> None:
         with llm.tag(method=f"{n} at once", qid=str(i)):
-            llm.generate([{"role": "user", "content": f"Say {i}."}], max_tokens=1)
+            llm.generate([{"role": "user", "content": f"Say {i}."}], max_tokens=AT_ONCE)
 
     in_parallel(ask, range(n), workers=profile.workers)
 
@@ -162,45 +154,76 @@ def undrawn(profile: Profile) -> list[str]:
     ]
 
 
+AT_ONCE = 2
+"""Tokens of each of the tiny requests at once."""
+FIGURES = (sys.executable, "-m", "lib.notebooks", "figures", "--limit", str(LIMIT), "--profile")
 COUNTS = ["calls", "prompt_tokens", "output_tokens"]
+
+
+def ledger(here: Rehearsal) -> pd.DataFrame:
+    """What was recorded, of all recordings together."""
+    return pd.concat([recorded(file) for file in here.recordings], ignore_index=True)
 
 
 def compare(here: Rehearsal) -> pd.DataFrame:
     """Per model: calls and tokens as recorded, as the server's log has them; are they ``equal``?
 
     Of a request that was answered more than once the last reply counts: where the client was killed
-    while it waited, the first never came to the disk.
+    while it waited, the first never came to the disk. The doctor's own requests, of one token, are
+    no generations.
     """
-    ours = recorded(here.recording).groupby("model")[COUNTS].sum()
-    log = pd.DataFrame([row for row in read_jsonl(here.log) if row["status"] == 200])
-    kept = log.drop_duplicates("request", keep="last").assign(calls=1)
+    ours = ledger(here).groupby("model")[COUNTS].sum()
+    served = [row for row in read_jsonl(here.log) if row["status"] == 200 and row["max_tokens"] > 1]
+    kept = pd.DataFrame(served).drop_duplicates("request", keep="last").assign(calls=1)
     theirs = kept.groupby("model")[COUNTS].sum().add_prefix("served_")
     table = ours.join(theirs, how="outer").fillna(0).astype(int)
     table["equal"] = (table[COUNTS].to_numpy() == table[theirs.columns].to_numpy()).all(axis=1)
     return table.reset_index()
 
 
+def killed(here: Rehearsal, answered: int) -> bool:
+    """Start the run as ``make figures`` does, and kill it once the server has ``answered`` so many
+    of its requests; False where it ended before. A kernel ends when whoever started it is gone."""
+    before = _served(here)
+    with Popen([*FIGURES, str(here.profile)], start_new_session=True) as run:
+        while run.poll() is None:
+            time.sleep(0.2)
+            if _served(here) - before >= answered:
+                os.killpg(run.pid, signal.SIGKILL)
+                return True
+    return False
+
+
+def _served(here: Rehearsal) -> int:
+    """Requests in the server's log, but for the doctor's."""
+    rows = read_jsonl(here.log) if here.log.exists() else ()
+    return sum(row["max_tokens"] > 1 for row in rows)
+
+
 def main() -> int:
-    """``make rehearsal``; 0 when every table is drawn and the ledger is what the server served."""
+    """``make rehearsal``; 0 when the doctor finds nothing missing, every table is drawn, and the
+    ledger is what the server served."""
     mirror, started = os.environ.get("CHR_MIRROR"), time.monotonic()
-    here = prepare(paths.ROOT / "build" / "rehearsal", Path(mirror) if mirror else None)
-    command = [sys.executable, "-m", "tests.rehearsal.server", str(here.profile), str(here.log)]
+    here = Rehearsal(paths.ROOT / "build" / "rehearsal")
+    command = [sys.executable, "-m", "tests.rehearsal.server", str(SHIPPED), str(here.log)]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as server:
-        os.environ |= here.environment(server.stdout.readline().strip())
-        name = str(here.profile)
-        profile = load_profile(name)
-        notebooks.prepare(name, {})
+        url = server.stdout.readline().strip()
+        prepare(here.folder, Path(mirror) if mirror else None, url)
+        os.environ |= here.environment()
+        stand_ins.pubmed(here.folder / "leaflets")
+        whole = run([sys.executable, "-m", "lib.doctor", "--profile", str(here.profile)]).returncode
+        profile = load_profile(str(here.profile), limit=LIMIT)
         print(open_experiment(profile).plan().to_string(index=False), flush=True)
         at_once(profile)
-        for book in notebooks.ORDER:
-            out = here.folder / "out" / "notebooks" / f"{book}.ipynb"
-            notebooks.run(book, out, {"profile": name})
+        kills = [killed(here, answered) for answered in KILLED_AFTER]
+        ended = run([*FIGURES, str(here.profile)]).returncode
         server.stdin.close()
     beside, missing = compare(here), undrawn(profile)
-    print("\nThe ledger:\n" + recorded(here.recording).round(1).to_string(index=False))
+    print("\nThe ledger:\n" + ledger(here).round(1).to_string(index=False))
     print("\nThe ledger beside the server's own log:\n" + beside.to_string(index=False))
-    print(f"\n{time.monotonic() - started:.0f} s; tables not drawn: {missing or 'none'}")
-    return int(bool(missing) or not beside["equal"].all())
+    print(f"\n{time.monotonic() - started:.0f} s; killed {sum(kills)} times on the way; ", end="")
+    print(f"tables not drawn: {missing or 'none'}")
+    return int(bool(whole or ended or missing) or not beside["equal"].all())
 
 
 if __name__ == "__main__":

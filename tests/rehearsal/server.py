@@ -13,13 +13,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from lib.base.files import canonical_json, sha256_bytes
 from lib.llm.chat import sample_seed
+from lib.llm.connect import model_at
 from tools.measure_needs import Generated, SmallEngine
 
 
@@ -32,6 +34,7 @@ class LogServer(ThreadingHTTPServer):
     A line: ``request`` (sha256 of what was sent), ``model``, ``status``, ``prompt_tokens``,
     ``output_tokens``, ``in_flight`` (with this one), ``start`` and ``end`` (seconds). ``windows``
     are tokens by model, prompt and reply together; ``no_system`` models without a system role.
+    With ``models`` it says that it serves these, and knows no other.
     """
 
     daemon_threads = True
@@ -44,9 +47,10 @@ class LogServer(ThreadingHTTPServer):
         windows: Mapping[str, int] | None = None,
         no_system: Container[str] = (),
         author: str = "",
+        models: Sequence[str] = (),
     ):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.engine, self.author = engine, author
+        self.engine, self.author, self.models = engine, author, models
         self.windows, self.no_system = windows or {}, no_system
         self.in_flight, self.lock = 0, threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
@@ -66,6 +70,8 @@ class LogServer(ThreadingHTTPServer):
     def answer(self, body: dict) -> tuple[int, dict, list[Generated]]:
         """HTTP status, what is sent back, and the replies it holds."""
         messages, model = body["messages"], body["model"]
+        if self.models and model not in self.models:
+            return 404, _error(f"The model {model} does not exist"), []
         if model in self.no_system and any(m["role"] == "system" for m in messages):
             return 400, _error("System role not supported by this model's chat template"), []
         prompt, window = self.engine.count(messages), self.windows.get(model)
@@ -105,6 +111,11 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_) -> None:
         """Quiet."""
 
+    def do_GET(self) -> None:
+        """Which models there are."""
+        listed = [{"id": model, "object": "model"} for model in self.server.models]
+        self._reply(200, {"object": "list", "data": listed})
+
     def do_POST(self) -> None:
         body, server = json.loads(self.rfile.read(int(self.headers["Content-Length"]))), self.server
         start = time.time()
@@ -130,6 +141,9 @@ class _Handler(BaseHTTPRequestHandler):
             system=body["messages"][0]["role"] == "system",
             max_tokens=body["max_tokens"],
         )
+        self._reply(status, told)
+
+    def _reply(self, status: int, told: dict) -> None:
         data = json.dumps(told).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -142,15 +156,33 @@ def _error(said: str) -> dict:
     return {"error": {"message": said}}
 
 
+@dataclass(frozen=True)
+class Short:
+    """An engine whose replies are as short as a laptop can wait for, and end like whole ones."""
+
+    engine: Any
+
+    def count(self, messages: list[dict]) -> int:
+        return self.engine.count(messages)
+
+    def generate(self, body: dict) -> Generated:
+        most = 160 if "response_format" in body else 48
+        made = self.engine.generate(body | {"max_tokens": min(most, body["max_tokens"])})
+        return replace(made, reason="stop")
+
+
 def serve(profile: str, log: Path) -> None:
     """SmolLM2 under a profile's model names; prints the address, ends when its stdin does.
 
     The windows and templates of the answerers are those that the profile states.
     """
+    from lib.doctor import asked_models
     from lib.llm.small_model import NAME
     from lib.profiles import load_profile
 
-    with LogServer(SmallEngine(), log, *limits(load_profile(profile)), author=NAME) as server:
+    p = load_profile(profile)
+    models = [model_at(live.removeprefix("openai:"))[0] for live in asked_models(p)]
+    with LogServer(Short(SmallEngine()), log, *limits(p), author=NAME, models=models) as server:
         print(server.url, flush=True)
         sys.stdin.read()  # whoever started it holds the other end, killed or not
         os._exit(0)  # generations under way are of no use to anyone
@@ -158,7 +190,8 @@ def serve(profile: str, log: Path) -> None:
 
 def limits(profile) -> tuple[dict[str, int], set[str]]:
     """Context window by model, and the models without a system role, of a profile's answerers."""
-    named = {s["llm"].rpartition("openai:")[2]: s for s in profile.answerers if "llm" in s}
+    asked = [s for s in profile.answerers if "llm" in s]
+    named = {model_at(s["llm"].rpartition("openai:")[2])[0]: s for s in asked}
     windows = {model: s["context_tokens"] for model, s in named.items()}
     return windows, {model for model, s in named.items() if not s.get("system_role", True)}
 

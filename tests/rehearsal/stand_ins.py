@@ -11,7 +11,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -21,6 +21,8 @@ from lib.corpora import load_passages
 from lib.data.medrag import STATPEARLS
 from lib.data.passages import Passage
 from lib.datasets import question_sets
+from lib.studies.contradiction.evidence import HEADINGS, Evidence, load_evidence, load_needs
+from lib.studies.contradiction.pubmed import PubMed, gather, tiers
 
 _PLACES = {"abstracts": "pubmed", "textbook": "textbooks", "encyclopedia": "wikipedia"}
 """ddx-mini's sources, and the collection of MedCorp that each stands in for; the rest is
@@ -28,7 +30,7 @@ StatPearls."""
 
 
 def corpora(folder: Path, snippets: Iterable[Passage] = ()) -> None:
-    """``<folder>/medrag/<source>`` of all four sources; ``snippets`` join pubmed with their PMIDs.
+    """``<folder>/medrag/<source>`` of all four sources; ``snippets`` are pubmed's first records.
 
     The PMIDs of ddx-mini's passages are made up, beyond those that PubMed has given out.
     """
@@ -43,7 +45,7 @@ def corpora(folder: Path, snippets: Iterable[Passage] = ()) -> None:
         records[source].append(_record(f"standin_{i}", row["title"], row["text"]) | pmid)
     for i, p in enumerate(snippets):
         extra = _record(f"snippet_{i}", p.title or p.text[:60], p.text)
-        records["pubmed"] += [extra | {"PMID": int(p.meta["pmids"][0])}]
+        records["pubmed"].insert(i, extra | {"PMID": int(p.meta["pmids"][0])})  # read with a limit
     for source, rows in records.items():
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         atomic_write(folder / "medrag" / source / "chunk" / "standin.jsonl", text)
@@ -77,6 +79,53 @@ def _statpearls(file: Path, rows: list[dict]) -> None:
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     file.write_bytes(gzip.compress(packed.getvalue(), mtime=0))  # the same bytes at any time
+
+
+MEDICINES = 2
+"""Of evidence-mini's, the first so many have a leaflet."""
+
+
+def leaflets(folder: Path) -> None:
+    """TGA leaflets of evidence-mini's medicines, as text: the six headings and their answers."""
+    texts: dict[str, list[str]] = {}
+    for need in load_needs("evidence-mini"):
+        heading = HEADINGS[need.heading].format(need.medicine)
+        texts.setdefault(need.medicine, []).append(f"{need.heading}. {heading}\n{need.answer}\n")
+    for medicine in list(texts)[:MEDICINES]:
+        atomic_write(folder / f"{medicine}.txt", "\n".join(texts[medicine]))
+
+
+def pubmed(folder: Path) -> None:
+    """Ask the true client about these leaflets, with evidence-mini's abstracts for PubMed's: its
+    replies are then kept in the cache, in their own form."""
+    abstracts = {str(91_000_000 + i): a for i, a in enumerate(load_evidence("evidence-mini"))}
+
+    class StandIn(PubMed):
+        def _send(self, kind: str, asked: dict) -> str:
+            if kind == "esearch":
+                words = set(re.findall(r"\w+", asked["term"].lower()))
+                ids = [i for i, a in abstracts.items() if a.medicine.lower() in words]
+                return json.dumps({"esearchresult": {"count": len(ids), "idlist": ids}})
+            if kind == "efetch":
+                return _articles({i: abstracts[i] for i in asked["id"].split(",")})
+            counts = [{"pmid": i, "citation_count": int(i) % 90} for i in asked["pmids"].split(",")]
+            return json.dumps({"data": counts})
+
+    client = StandIn("rehearsal@example.org")
+    for need in load_needs(f"tga:{folder}"):
+        gather(client, need, tiers(need))
+
+
+def _articles(found: Mapping[str, Evidence]) -> str:
+    """An efetch reply."""
+    articles = [
+        f"<PubmedArticle><MedlineCitation><PMID>{pmid}</PMID><Article><ArticleTitle>"
+        f"{escape(a.title)}</ArticleTitle><Abstract><AbstractText>{escape(a.text)}</AbstractText>"
+        f"</Abstract><Journal><JournalIssue><PubDate><Year>{a.year}</Year></PubDate></JournalIssue>"
+        "</Journal></Article></MedlineCitation></PubmedArticle>"
+        for pmid, a in found.items()
+    ]
+    return f"<PubmedArticleSet>{''.join(articles)}</PubmedArticleSet>"
 
 
 def tower(folder: Path, seed: int) -> Path:

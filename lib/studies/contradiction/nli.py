@@ -59,7 +59,7 @@ HEAD = paths.DATA / "nli-head" / "weights.npz"
 CUES = paths.DATA / "nli-head" / "cues.toml"
 """The cue words: pairs of opposites, and words that deny."""
 
-_PUBMEDBERT = "pritamdeka/PubMedBERT-MNLI-MedNLI"
+PUBMEDBERT = "pritamdeka/PubMedBERT-MNLI-MedNLI"
 # A contradiction and an entailment that any NLI model must tell apart: they show whether the column
 # taken for "contradiction" is the right one.
 _PROBE = (
@@ -105,7 +105,7 @@ def load_backend(name: str) -> Backend:
     ``cues``: see ``FeatureBackend``.
     """
     if name == "pubmedbert" or name.startswith("hub:"):
-        return HubBackend(name, _PUBMEDBERT if name == "pubmedbert" else name[4:])
+        return HubBackend(name, PUBMEDBERT if name == "pubmedbert" else name[4:])
     kind, _, adapter = name.partition(":")
     adapter = adapter or SHIPPED.get(kind, "")
     if kind == "cross":

@@ -251,20 +251,21 @@ def open_pools(
     score: Scorer,
     *,
     limit: int = 0,
+    email: str = "",
     selection: Mapping[str, Any] = MappingProxyType({}),
     ranking: Mapping[str, Any] = MappingProxyType({}),
     kept: Callable[[Callable[[], pd.DataFrame]], pd.DataFrame] = lambda make: make(),
 ) -> Pools:
     """Each question's abstracts, chosen (``balanced``), ranked (``rank``), scored by CNT.
 
-    Candidates are what PubMed found for the question (``tga:``), all abstracts on its medicine
-    (evidence-mini), or the ten nearest to it (open, labels).
+    Candidates are what PubMed, asked by ``email``, found for the question (``tga:``), all abstracts
+    on its medicine (evidence-mini), or the ten nearest to it (open, labels).
     A question without any has no pool; ValueError where no question has one. ``selection`` goes to
     ``balanced``, ``ranking`` to ``rank``; ``limit`` takes the first questions (0 = all). ``kept``
     may give a table of scores that was made before (``score_couples``).
     """
     needs = load_needs(name)[: limit or None]
-    evidence = evidence_for(needs) if name.startswith("tga:") else load_evidence(name)
+    evidence = evidence_for(needs, email) if name.startswith("tga:") else load_evidence(name)
     pools: dict[str, list[str]] = {}
     candidates = _candidates(name, needs, evidence, encoder)
     for need, abstracts in zip(needs, candidates, strict=True):

@@ -157,16 +157,20 @@ class PubMedError(RuntimeError):
 class PubMed:
     """The E-utilities and iCite, asked politely: 3 requests a second, 10 with NCBI_API_KEY.
 
-    NCBI wants to know who asks (NCBI_EMAIL). The key is sent in the body of requests to NCBI and
-    written nowhere. 429, 5xx, timeouts, dropped connections and broken replies are asked again,
-    after a pause that doubles, or what Retry-After says. ``counts`` has what was asked, and what
-    was dropped and why.
+    NCBI wants to know who asks: ``email``, else NCBI_EMAIL. The key is sent in the body of requests
+    to NCBI and written nowhere. 429, 5xx, timeouts, dropped connections and broken replies are
+    asked again, after a pause that doubles, or what Retry-After says. ``counts`` has what was
+    asked, and what was dropped and why.
     """
 
-    def __init__(self) -> None:
-        email, key = (os.environ.get(f"NCBI_{name}", "") for name in ("EMAIL", "API_KEY"))
+    def __init__(self, email: str = "") -> None:
+        email = email or os.environ.get("NCBI_EMAIL", "")
+        key = os.environ.get("NCBI_API_KEY", "")
         if not email:
-            raise PubMedError("NCBI asks who asks: set NCBI_EMAIL to your address")
+            raise PubMedError(
+                "NCBI asks who asks: set NCBI_EMAIL to your address, or email in the profile's "
+                "[evidence]"
+            )
         self._who = {"tool": "chr-companion", "email": email} | ({"api_key": key} if key else {})
         self._pause_s = 1 / (10 if key else 3)
         self.counts: Counter[str] = Counter()
@@ -265,9 +269,9 @@ class PubMed:
             return reply.read().decode("utf-8")
 
 
-def evidence_for(needs: Iterable[Need]) -> list[Evidence]:
-    """What PubMed has on each need; how much was asked and dropped is printed."""
-    client = PubMed()
+def evidence_for(needs: Iterable[Need], email: str = "") -> list[Evidence]:
+    """What PubMed has on each need, asked by ``email``; what was asked and dropped is printed."""
+    client = PubMed(email)
     found = []
     for need, queries in readable({need.qid: need for need in needs}, tiers, "questions"):
         found += gather(client, need, queries)

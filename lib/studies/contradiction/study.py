@@ -88,7 +88,8 @@ def load(
         "nli": score.backend.fingerprint,
         "switches": dict(scoring),
         "sentence_encoder": encoder.fingerprint,
-        "answerers": {answerer["name"]: answerer["llm"] for answerer in answerers},
+        # Where a model is served is no part of a result.
+        "answerers": {one["name"]: one["llm"].partition("@http")[0] for one in answerers},
         "ranking": dict(ranking),
         "selection": dict(selection),
         "k": profile.k,
@@ -100,7 +101,8 @@ def load(
         return make_or_reuse(make, "values_contradiction_pairs", profile.name, dear=True, **origin)
 
     how = {"selection": selection, "ranking": ranking}
-    modelled = open_pools(evidence, encoder, score, limit=profile.limit, kept=kept, **how)
+    how |= {"limit": profile.limit, "email": profile.evidence.get("email", "")}
+    modelled = open_pools(evidence, encoder, score, kept=kept, **how)
     pools = with_judged(modelled, encoder, ranking)
     names = (model, "bi", "cross", "head", "cosine", "cues", "claim only", "shuffled")
     models = tuple(dict.fromkeys(names))

@@ -6,6 +6,8 @@ Only what ran in the paper's own setup is judged by what the paper prints (``sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,8 @@ import pandas as pd
 from lib import stats
 from lib.datasets import SIZES
 from lib.methods import METHODS
-from lib.profiles import Profile, methods_of
+from lib.methods.base import Method
+from lib.profiles import Profile, load_profile, methods_of
 from lib.report import reported
 from lib.stats import Pair, mean_interval, ratio_interval
 
@@ -52,6 +55,9 @@ ANSWERERS = {
 """Its generators, and their names on the model hub in lower case, without the owner."""
 _CORPORA = {"pubmed", "textbooks", "wikipedia", "statpearls"}
 _EXPANDER = "qwen2.5-72b-instruct"
+_PLACES = ("device", "batch_size")
+"""Options of an encoder that say how it runs, not what it reads."""
+_TOWERS = {"query_model": "MedCPT-Query-Encoder", "article_model": "MedCPT-Article-Encoder"}
 
 
 def same_setup(
@@ -66,22 +72,35 @@ def same_setup(
     """Whether a number of ``method`` comes from the paper's setup.
 
     Compared are questions (``asked``: how many of each set), corpora, encoder, k, the method's
-    settings (its defaults) and the model ``expander``; where somebody answered, also
+    settings (the profile ``paper``'s) and the model ``expander``; where somebody answered, also
     the ``answerer``, by the paper's name, and the model behind it, ``answered_by``.
     """
     same = (
         all(name in SETS and n == SIZES[name] for name, n in asked.items())
         and set(profile.corpora) == _CORPORA
         and not profile.limit
-        and profile.encoder == "medcpt"
-        and not profile.encoder_options
+        and _encodes_as_published(profile)
         and profile.k == 5
-        and methods_of(profile).get(method) == METHODS.get(method)
+        and methods_of(profile).get(method) == _of_paper().get(method)
         and _model(expander) == _EXPANDER
     )
     if answerer is None:
         return same
     return same and answerer in ANSWERERS and _model(answered_by) == ANSWERERS[answerer]
+
+
+@cache
+def _of_paper() -> dict[str, Method]:
+    return methods_of(load_profile("paper"))
+
+
+def _encodes_as_published(profile: Profile) -> bool:
+    """MedCPT, on whatever device, from the hub or from folders that are called like its towers."""
+    options = {
+        name: value for name, value in profile.encoder_options.items() if name not in _PLACES
+    }
+    towers = all(_TOWERS.get(name) == Path(str(value)).name for name, value in options.items())
+    return profile.encoder == "medcpt" and towers
 
 
 def _model(name: str) -> str:
