@@ -172,7 +172,7 @@ def _is_random(request: Request) -> bool:
     return isinstance(request, Hypotheses) and request.spec.form == "random"
 
 
-def place_of(index: PassageIndex, encoder: Encoder, more: Sequence = ()) -> str:
+def place_of(index: DenseIndex, encoder: Encoder, more: Sequence = ()) -> str:
     """A name of what is searched: which passages can be found, and by which encoder."""
     kept = "\n".join(sorted(index.ids[index.kept].tolist()))
     if index.approximate:
