@@ -46,12 +46,33 @@ class Faiss:
         found = []
         for i, rows in searched:
             shard = self._shards[i]
-            if rows is not None:
-                shard = shard[rows]
-            shard = np.ascontiguousarray(shard, dtype=np.float32)
-            k = min(depth, len(shard))
-            found.append(faiss.knn(queries, shard, k, metric=faiss.METRIC_INNER_PRODUCT))
+            count = len(shard) if rows is None else len(rows)
+            # Whole, where nothing has to be converted or picked; else a little at a time.
+            step = count if rows is None and shard.dtype == np.float32 else _FAISS_ROWS
+            scores, places = [], []
+            for start in range(0, count, step):
+                part = slice(start, start + step)
+                block = np.ascontiguousarray(
+                    shard[part if rows is None else rows[part]], np.float32
+                )
+                k = min(depth, len(block))
+                best, here = faiss.knn(queries, block, k, metric=faiss.METRIC_INNER_PRODUCT)
+                scores.append(best)
+                places.append(here + start)
+            found.append(best_of(np.concatenate(scores, 1), np.concatenate(places, 1), depth))
         return found
+
+
+_FAISS_ROWS = 4096
+"""Rows that are made float32 at a time, so that they stay near the processor."""
+
+
+def best_of(scores: np.ndarray, places: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ``depth`` greatest of scores (n, m) and what stands beside them, in no order."""
+    if scores.shape[1] <= depth:
+        return scores, places
+    best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
+    return np.take_along_axis(scores, best, axis=1), np.take_along_axis(places, best, axis=1)
 
 
 class Torch:

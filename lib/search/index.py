@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from lib.base.parameters import one_of
-from lib.search.candidates import BACKENDS
+from lib.search.candidates import BACKENDS, best_of
 from lib.search.ids import Ids
 from lib.search.merge import Hits
 
@@ -210,9 +210,7 @@ class DenseIndex(PassageIndex):
                 here = positions if kept_rows is None else kept_rows[positions]
                 scores = np.concatenate([scores, best_scores], axis=1)
                 rows = np.concatenate([rows, self._starts[i] + here], axis=1)
-            best = np.argpartition(-scores, min(depth, scores.shape[1]) - 1, axis=1)[:, :depth]
-            scores = np.take_along_axis(scores, best, axis=1)
-            rows = np.take_along_axis(rows, best, axis=1)
+            scores, rows = best_of(scores, rows, depth)
         return rows, scores.min(axis=1)
 
     def _kept_by_shard(self) -> Iterator[tuple[int, np.ndarray | None]]:
