@@ -243,15 +243,16 @@ def test_the_question_that_contrast_helps_goes_as_it_is_told():
 
 def test_what_notebooks_search_on_mini_is_embedded_before_they_run(monkeypatch):
     """A notebook that embeds shows a bar or not by what is cached: its outputs would change."""
-    embedded = []
+    opened = []
+    of_plan = index_build._listed  # an index by the hash of its passages and its encoder
 
-    def noted(items, encoder, *_, **__):
-        embedded.append((encoder.fingerprint, len(items)))
-        return [np.zeros((len(items), encoder.dim), np.float32)]
+    def noted(plan):
+        opened.append(plan.name)
+        return of_plan(plan)
 
-    monkeypatch.setattr(index_build, "encode_cached", noted)
+    monkeypatch.setattr(index_build, "_listed", noted)
     notebooks.prepare("mini", {})
-    beforehand = set(embedded)
-    embedded.clear()
+    beforehand = set(opened)
+    opened.clear()
     slhyde.before_and_after("medqa-22", load_profile("mini"))
-    assert len(set(embedded)) == 2 and set(embedded) <= beforehand
+    assert len(set(opened)) == 2 and set(opened) <= beforehand
