@@ -9,7 +9,6 @@ import sys
 from html import unescape
 
 import nbformat
-import numpy as np
 import pandas as pd
 import pytest
 
