@@ -362,8 +362,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 META = st.dictionaries(
     TEXT, st.one_of(TEXT, st.integers(-9, 9), st.none(), st.lists(TEXT)), max_size=3
 )
+PID = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 PASSAGES = st.lists(
-    st.builds(Passage, TEXT, TEXT, TEXT, TEXT, META), unique_by=lambda p: p.pid, max_size=12
+    st.builds(Passage, PID, TEXT, TEXT, TEXT, META), unique_by=lambda p: p.pid, max_size=12
 )
 
 
@@ -395,6 +396,8 @@ def test_unknown_ids_are_named_and_equal_ones_refused(tmp_path):
         store.get_many(["p00001", "p9"])
     with pytest.raises(ValueError, match="id 'p0000[12]'"):
         PassageStore.build(path, some(3) + some(2))
+    with pytest.raises(ValueError, match="NUL"):
+        PassageStore.build(path, [Passage("p\0", "", "", "s", {})])
     assert list(PassageStore.open(path)) == some(3)  # the old one stays
 
 

@@ -59,9 +59,9 @@ def test_fewer_passages_by_hash_and_every_labelled_one(own_folders):
     gold = {row["pid"] for row in ddx_mini.read("qrels") if row["qid"] in asked}
     assert gold == labelled(profile, ENCODER) and 0 < len(gold) < PASSAGES
     assert set(store.ids()) == gold | set(few(whole.ids(), PASSAGES))
-    assert store.ids() == [pid for pid in whole.ids() if pid in set(store.ids())]
+    assert list(store.ids()) == [pid for pid in whole.ids() if pid in set(store.ids())]
     assert store_of(profile, ENCODER).path == store.path
-    assert store_of(mini(99), ENCODER).ids() == whole.ids()
+    assert list(store_of(mini(99), ENCODER).ids()) == list(whole.ids())
 
 
 def test_few_questions_have_the_strangers_of_the_whole_set(own_folders):

@@ -21,7 +21,7 @@ import pandas as pd
 
 from lib.base.files import StaleInput, atomic_write, canonical_json, read_manifest, write_manifest
 from lib.data.passages import Passage
-from lib.search.ids import Ids
+from lib.search.ids import Ids, checked
 
 _FIELDS = "pid, title, text, source, meta"
 _SELECT = f"SELECT {_FIELDS} FROM passage"
@@ -189,6 +189,7 @@ def _write(path: Path, passages: Iterable[Passage]) -> str:
     def rows() -> Iterator[tuple]:
         for i, passage in enumerate(passages):
             fields = _fields(passage)
+            checked(passage.pid)
             content.update(canonical_json(fields).encode())
             yield (i, *fields)
 
