@@ -117,7 +117,7 @@ class Corpus:
         Vectors of what was there stay. ValueError for an id that is there already; then nothing
         changes.
         """
-        known = self.store.ids()
+        known = set(self.store.ids())
         report = Report(paths.existing(path))
 
         def further() -> Iterator[Passage]:

@@ -32,6 +32,7 @@ from lib.llm.connect import model_at
 from lib.llm.openai_chat import OpenAIChat
 from lib.model_files import check_files
 from lib.profiles import Profile, load_profile
+from lib.search.vectors import BLOCK_ROWS
 from lib.studies.contradiction.evidence import load_needs
 from lib.studies.contradiction.pubmed import EUTILS, PubMed, PubMedError
 
@@ -292,14 +293,17 @@ def _memory(bill: pd.DataFrame) -> str:
 
 
 def _open_files(p: Profile) -> str:
-    """Sockets of the requests in flight, shards of vectors, and what Python opens itself."""
+    """Sockets of the requests in flight, blocks of vectors, and what Python opens itself. The soft
+    limit is raised by who opens vectors, so the hard one counts."""
     import resource
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 256 + 2 * p.workers
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        raise OSError(f"{soft} may be open, needed are {needed}. Next: ulimit -n {needed}")
-    return f"{soft:,} may be open"
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    blocks = sum(CORPORA[name].passages for name in p.corpora if name in CORPORA)
+    needed = 256 + 2 * p.workers + blocks // BLOCK_ROWS
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        told = f"{hard} may be open, needed are {needed}"
+        raise OSError(f"{told}. Next: sudo prlimit --pid $$ --nofile={needed}")
+    return f"{needed:,} are needed, and may be open"
 
 
 def _gpus_for(p: Profile, bill: pd.DataFrame) -> str:
@@ -314,8 +318,9 @@ def gpus(p: Profile) -> int:
     """How many CUDA devices encode."""
     import torch
 
-    given = p.encoder_options.get("device", ())
-    return len([given] if isinstance(given, str) else given) or torch.cuda.device_count()
+    given, there = p.encoder_options.get("device", ()), torch.cuda.device_count()
+    named = [given] if isinstance(given, str) else given
+    return min(there, sum(name.startswith("cuda") for name in named)) if named else there
 
 
 # all of it ----------------------------------------------------------------------------------------

@@ -297,6 +297,7 @@ def _searched(
         "questions": sha256_bytes(canonical_json([asdict(q) for q in questions]).encode()),
         "passages": retriever.store.content,
         "encoder": retriever.encoder.fingerprint,
+        **retriever.index.how,
         "llm": llm.name if llm and method.needs_llm else "",
         "depth": depth,
     }

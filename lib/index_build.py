@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,9 @@ def build_index(
     if files is None:
         blocks = passage_vectors(store, encoder, dtype=dtype, progress=progress)
         files = [Path(block.filename) for block in blocks]
-        atomic_write(plan, canonical_json([file.name for file in files]))
+        del blocks  # each holds a file open
+        with suppress(OSError):  # a place that cannot be written to: read again the next time
+            atomic_write(plan, canonical_json([file.name for file in files]))
     if backend != "faiss" and not devices:
         devices = getattr(encoder, "devices", ())
     return open_dense(open_vectors(files), store.ids(), backend=backend, devices=devices)
@@ -178,11 +181,12 @@ def build_index(
 def _listed(plan: Path) -> list[Path] | None:
     """The files of an index that was built before, so that no passage has to be read; None where
     one of them is not there or not whole."""
-    if not plan.exists():
+    try:
+        files = [plan.with_name(name) for name in json.loads(plan.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):  # there is none, or it is damaged: it is made again
         return None
-    files = [plan.with_name(name) for name in json.loads(plan.read_text(encoding="utf-8"))]
     whole = all(read_manifest(file, verify=False) is not None for file in files)
-    return files if whole else None
+    return files if whole and files else None
 
 
 def passage_vectors(

@@ -84,7 +84,7 @@ def prepare(profile: str, parameters: dict) -> dict[str, str]:
     encoder = load_encoder(p.encoder, **p.encoder_options)
     store = store_of(p, encoder)
     print(corpus_table(store).to_string(index=False), file=sys.stderr, flush=True)
-    build_index(store, encoder, dtype=p.vectors)
+    build_index(store, encoder, backend=p.backend, devices=p.devices, dtype=p.vectors)
     open_both(p)  # notebook 11 searches the bundled passages with a retriever of its own
     return not_run
 

@@ -175,8 +175,6 @@ def _is_random(request: Request) -> bool:
 def place_of(index: DenseIndex, encoder: Encoder, more: Sequence = ()) -> str:
     """A name of what is searched: which passages can be found, and by which encoder."""
     kept = "\n".join(sorted(index.ids[index.kept].tolist()))
-    if index.approximate:
-        more = [*more, f"{index.candidates} candidates by codes"]
     return files.sha256_bytes(f"{encoder.fingerprint}\n{list(more)!r}\n{kept}".encode())
 
 

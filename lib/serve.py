@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -116,10 +116,13 @@ def cards_to_serve(p: Profile, given: str | None, count: int) -> str:
 
 
 def _searching(p: Profile, count: int) -> set[int]:
-    """The cards that encode and search: those of ``devices``, or every one."""
-    if not p.devices:
+    """The cards that encode and search: those that are named, or every one where either names
+    none."""
+    encoding = p.encoder_options.get("device", ())
+    encoding = [encoding] if isinstance(encoding, str) else encoding
+    if not encoding:
         return set(range(count))
-    named = [device.partition(":") for device in p.devices]
+    named = [device.partition(":") for device in (*encoding, *p.devices)]
     return {int(number or 0) for kind, _, number in named if kind == "cuda"}
 
 
@@ -134,8 +137,8 @@ def placement(p: Profile, serving: str, count: int) -> list[str]:
     both = searching & {int(card) for card in serving.split(",") if card.isdigit()}
     if both:
         lines.append(
-            f"cards {', '.join(map(str, sorted(both)))} do both. Next: name others in devices of "
-            'the profile (devices = ["cpu"]: none), or in --cards'
+            f"cards {', '.join(map(str, sorted(both)))} do both. Next: name others in device and "
+            'devices of the profile ("cpu": none), or in --cards'
         )
     return lines
 
@@ -222,12 +225,12 @@ def _stop(server: subprocess.Popen) -> None:
             continue
 
 
-def ask_notebooks(p: Profile, profile: str, limit: int | None) -> None:
+def ask_notebooks(p: Profile, profile: str, limit: int | None, names: Iterable[str]) -> None:
     """Run the notebooks that ask models; executed copies go where ``make figures`` puts them."""
-    from lib.notebooks import NOTEBOOKS, run
+    from lib.notebooks import run
 
     parameters = {"profile": profile} | ({"limit": limit} if limit else {})
-    for name in filter(ASKING.match, NOTEBOOKS):
+    for name in names:
         run(name, paths.ROOT / "build" / "notebooks" / p.name / f"{name}.ipynb", parameters)
 
 
@@ -331,10 +334,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(plan(p, given.serve, serving, count))
     if not given.run:
         return
-    from lib.notebooks import prepare
+    from lib.notebooks import NOTEBOOKS, prepare
 
-    prepare(given.profile, {"limit": given.limit} if given.limit else {})
-    run_stages(p, lambda: ask_notebooks(p, given.profile, given.limit), given.serve, serving)
+    not_run = prepare(given.profile, {"limit": given.limit} if given.limit else {})
+    os.environ.pop(SET_ASIDE, None)  # a server that is not up yet is started when it is its turn
+    asked = [name for name in NOTEBOOKS if ASKING.match(name) and name not in not_run]
+    run_stages(p, lambda: ask_notebooks(p, given.profile, given.limit, asked), given.serve, serving)
     print(f"all stages are done. Next: make figures PROFILE={given.profile}")
 
 

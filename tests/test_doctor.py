@@ -233,11 +233,11 @@ def test_a_disk_or_a_limit_that_is_too_small_is_said(filled, monkeypatch, capsys
 
     usage = shutil.disk_usage(filled.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (200, 4096))
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (200, 300))
     status, said = run(monkeypatch, capsys, filled)
     assert status == 1 and len(missing(said)) == 2
     assert re.search(r"disk: .*free\. Next: .*CHR_CACHE", said)
-    assert re.search(r"open files: 200 .*Next: ulimit -n \d+", said)
+    assert re.search(r"open files: 300 .*Next: .*--nofile=\d+", said)
 
 
 def test_the_bill_counts_each_model_and_is_priced(filled, monkeypatch, capsys):

@@ -144,7 +144,8 @@ def test_a_server_that_ends_or_is_another_models_is_named(case):
 
 
 def test_the_papers_plan_has_a_command_for_each_model_and_says_which_cards_do_what():
-    p = replace(load_profile("paper"), devices=("cuda:0", "cuda:1"))
+    two = ("cuda:0", "cuda:1")
+    p = replace(load_profile("paper"), devices=two, encoder_options={"device": two})
     lines = serve.plan(p, serve.COMMAND, serve.cards_to_serve(p, None, 6), 6).splitlines()
     assert lines[:2] == [
         "encode and search: cuda:0, cuda:1",
@@ -154,10 +155,10 @@ def test_the_papers_plan_has_a_command_for_each_model_and_says_which_cards_do_wh
     assert "--tensor-parallel-size 4 --max-model-len 16384" in lines[3]
     models = [stage.model for stage in serve.stages(p)]
     assert len(models) == len(set(models)) == 9
-    everywhere = replace(p, devices=())
+    everywhere = replace(p, encoder_options={})
     told = serve.placement(everywhere, serve.cards_to_serve(everywhere, None, 2), 2)
     assert "cards 0, 1 do both" in told[-1] and "--cards" in told[-1]
-    on_cpu = replace(p, devices=("cpu",))
+    on_cpu = replace(p, devices=("cpu",), encoder_options={"device": "cpu"})
     assert serve.placement(on_cpu, serve.cards_to_serve(on_cpu, None, 1), 1) == [
         "encode and search: the CPU",
         "serve: CUDA_VISIBLE_DEVICES=0",

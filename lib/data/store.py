@@ -25,6 +25,7 @@ from lib.search.ids import Ids, checked
 
 _FIELDS = "pid, title, text, source, meta"
 _SELECT = f"SELECT {_FIELDS} FROM passage"
+_IDS = "SELECT pid FROM passage ORDER BY row"
 
 
 class PassageStore:
@@ -35,6 +36,7 @@ class PassageStore:
 
     def __init__(self, path: Path, content: str) -> None:
         self.path, self.content = Path(path), content
+        self._ids: Ids | None = None
 
     @classmethod
     def build(cls, path: Path, passages: Iterable[Passage], settings: dict | None = None) -> Self:
@@ -67,10 +69,18 @@ class PassageStore:
 
     def ids(self) -> Ids:
         """All passage ids in row order, from files beside the passages, which are written once."""
+        if self._ids is None:
+            self._ids = self._mapped_ids()
+        return self._ids
+
+    def _mapped_ids(self) -> Ids:
         names = ("texts", "order", "ranks")
         files = [self.path.with_name(f"{self.path.name}.{name}.npy") for name in names]
         if not all(self._is_of(file) for file in files):
-            _write_ids(self._connect(), files, len(self), self.content)
+            try:
+                _write_ids(self._connect(), files, len(self), self.content)
+            except PermissionError:  # a folder to be read alone: in memory then
+                return Ids.of(p for (p,) in self._connect().execute(_IDS))
         return Ids(*(np.load(file, mmap_mode="r") for file in files))
 
     def _is_of(self, file: Path) -> bool:

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -215,7 +215,8 @@ class Profile:
     evidence: Annotated[dict, AfterValidator(_evidence)]
     """For the contradiction study: ``name`` of its evidence, ``nli`` model, ``answerers``, and
     the ``email`` that PubMed is told (else NCBI_EMAIL)."""
-    backend: str
+    backend: Literal["faiss", "torch", "int8", "compressed", "auto"]
+    """How passages are searched: faiss, torch or int8 (exact), compressed, or auto."""
     devices: tuple[str, ...]
     """``()`` = the CPU, or every CUDA device when there is one."""
     needs: str

@@ -102,14 +102,21 @@ def refuse_approximate(index: DenseIndex, why: str) -> None:
 
 
 class DenseIndex(PassageIndex):
-    """Exact search: ``faiss`` on the CPU, or ``torch`` on the CPU or any number of devices.
+    """Exact search; ``backend`` says what multiplies (``lib.search.candidates``): ``faiss`` on the
+    CPU, ``torch`` or ``int8`` on the CPU or any number of devices.
 
     ``shards`` are float32 or float16 arrays (m_i, d), memory-mapped or not; ``ids`` are the passage
-    ids in the same order. With torch, shard i lives on ``devices[i % len(devices)]``.
+    ids in the same order.
     """
 
     candidates = 0
     """How many passages an approximate index scores for a query; 0: it is exact."""
+
+    @property
+    def how(self) -> dict[str, int]:
+        """What a result depends on beside the passages and the encoder; nothing for exact search,
+        which finds the same whatever multiplies."""
+        return {"candidates": self.candidates} if self.candidates else {}
 
     @property
     def approximate(self) -> bool:

@@ -55,7 +55,7 @@ ANSWERERS = {
 """Its generators, and their names on the model hub in lower case, without the owner."""
 _CORPORA = {"pubmed", "textbooks", "wikipedia", "statpearls"}
 _EXPANDER = "qwen2.5-72b-instruct"
-_PLACES = ("device", "batch_size")
+_PLACES = ("device", "batch_size", "processes")
 """Options of an encoder that say how it runs, not what it reads."""
 _TOWERS = {"query_model": "MedCPT-Query-Encoder", "article_model": "MedCPT-Article-Encoder"}
 
