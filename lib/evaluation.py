@@ -31,6 +31,7 @@ from lib.forms import (
     write_qrels,
     write_trec_run,
 )
+from lib.index_build import by_codes
 from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.methods import METHODS, Method
@@ -297,7 +298,7 @@ def _searched(
         "questions": sha256_bytes(canonical_json([asdict(q) for q in questions]).encode()),
         "passages": retriever.store.content,
         "encoder": retriever.encoder.fingerprint,
-        **retriever.index.how,
+        **by_codes(retriever.index),
         "llm": llm.name if llm and method.needs_llm else "",
         "depth": depth,
     }

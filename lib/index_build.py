@@ -178,6 +178,12 @@ def build_index(
     return open_dense(open_vectors(files), store.ids(), backend=backend, devices=devices)
 
 
+def by_codes(index: DenseIndex) -> dict[str, int]:
+    """What a result depends on beside passages and encoder: how many candidates codes propose.
+    Nothing for exact search, which finds the same whatever multiplies."""
+    return {"candidates": index.candidates} if index.approximate else {}
+
+
 def _listed(plan: Path) -> list[Path] | None:
     """The files of an index that was built before, so that no passage has to be read; None where
     one of them is not there or not whole."""

