@@ -347,7 +347,9 @@ def missing_parts(p: Profile) -> dict[str, str]:
         raise RuntimeError(f"{fatal[0].what}: {fatal[0].missing}{others}")
     for need in absent:
         print(f"NOT RUN: {need.stops}: {need.what}: {need.missing}", file=sys.stderr, flush=True)
-    os.environ[SET_ASIDE] = json.dumps({n.model: n.missing for n in absent if n.model})
+    os.environ.pop(SET_ASIDE, None)
+    if aside := {need.model: need.missing for need in absent if need.model}:
+        os.environ[SET_ASIDE] = json.dumps(aside)
     return {need.stops: f"{need.what}: {need.missing}" for need in absent if not need.model}
 
 

@@ -57,6 +57,7 @@ def case(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(serve, "_GLANCE_S", 0.1)
     monkeypatch.delenv("CHR_LLM_URL", raising=False)
+    monkeypatch.delenv(serve.SET_ASIDE, raising=False)
     (tmp_path / "server.py").write_text(SERVER)
     url = f"http://127.0.0.1:{free_port()}/v1"
     file = tmp_path / "r.jsonl"
