@@ -163,16 +163,16 @@ def mapped_again(folder):
 def test_a_build_that_was_stopped_goes_on_and_gives_the_same_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(compressed, "_BLOCK", 1024)
     shards = mapped(tmp_path)
-    read, asked = DenseIndex.vectors, []
+    read, asked = CompressedIndex._rows, []
 
-    def stopped(self, rows):
-        asked.append(rows[0])
-        if rows[0] == 2048:
+    def stopped(self, start, stop):
+        asked.append(start)
+        if start == 2048:
             raise KeyboardInterrupt
-        return read(self, rows)
+        return read(self, start, stop)
 
     with monkeypatch.context() as patched:
-        patched.setattr(CompressedIndex, "vectors", stopped)
+        patched.setattr(CompressedIndex, "_rows", stopped)
         with pytest.raises(KeyboardInterrupt):
             CompressedIndex(shards, IDS)
     assert not list(tmp_path.glob("*.pq4"))
@@ -182,7 +182,7 @@ def test_a_build_that_was_stopped_goes_on_and_gives_the_same_bytes(tmp_path, mon
     asked.clear()
     with monkeypatch.context() as patched:
         patched.setattr(
-            CompressedIndex, "vectors", lambda self, rows: asked.append(rows[0]) or read(self, rows)
+            CompressedIndex, "_rows", lambda self, *rows: asked.append(rows[0]) or read(self, *rows)
         )
         CompressedIndex(shards, IDS)
     assert asked == [2048, 3072] and not list(tmp_path.glob("*.part"))

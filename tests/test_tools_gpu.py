@@ -12,7 +12,15 @@ from tests.tiny_models import save_causal
 from tools import gpu_check
 from tools.gpu_check import COLUMNS, Check
 
-SMALL = {"texts": 20, "rows": 3000, "queries": 20, "prompts": 3, "tokens": 4}
+SMALL = {
+    "texts": 20,
+    "rows": 3000,
+    "queries": 20,
+    "prompts": 3,
+    "tokens": 4,
+    "chunks": 2,
+    "layers": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +33,12 @@ def rows(tmp_path_factory):
 def test_every_check_of_a_card_comes_out_right_on_the_cpu(rows):
     results = {row["what"]: row["result"] for row in rows}
     assert list(results) == list(gpu_check.CHECKS)
-    for what in ("encode: MiniLM", "exact search", "exact search, larger than the card"):
+    for what in (
+        "encode: MiniLM",
+        "encode: MedCPT's size",
+        "exact search",
+        "exact search, larger than the card",
+    ):
         assert results[what].startswith("OK"), results[what]
     assert "least cosine 1.00000" in results["encode: MiniLM"]
     assert "passes through buffers" in results["exact search, larger than the card"]

@@ -2,11 +2,13 @@
 
     make bench                         100,000 made passages, a few minutes
     make bench SIZE=1m                 a million, a quarter of an hour
+    make bench SIZE=5.8m DEVICE=cuda:0       searches on a card too
     python -m tools.bench 100k --store PYTHON    also LanceDB, installed for that Python
 
 Vectors are those of ``tools.bench_vectors``; queries the real sample's questions, and h+ - lambda
-h-. Times are medians of five rounds, in each of which every search has its turn. Recall is the
-share of FlatIP's top 5. Results: ``data/results/scale/bench.csv`` and ``bench_vectors.csv``.
+h-. Times are medians of five rounds, in each of which every search has its turn; what needs a card
+for itself has its rounds alone. Recall is the share of the exact top 5. Results:
+``data/results/scale/bench.csv`` and ``bench_vectors.csv``, a row a machine, size and search.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,12 +31,23 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import atomic_write
 from lib.base.provenance import read_result, write_result
+from lib.llm.engines import free_card
 from lib.search.candidates import multiplies_int8
+from lib.search.choose import memory
 from lib.search.compressed import CompressedIndex
+from lib.search.ids import Ids
 from lib.search.index import DenseIndex
-from tools.bench_vectors import Sample, likeness, made, real_sample, widened
+from tools.bench_vectors import Sample, likeness, made, real_sample, saved, widened
 
-SIZES = {"100k": 100_000, "1m": 1_000_000, "5.8m": 5_800_000}
+SIZES = {
+    "10k": 10_000,
+    "100k": 100_000,
+    "1m": 1_000_000,
+    "5.8m": 5_800_000,
+    "54.2m": 54_200_000,
+}
+"""Passages: the last two are the papers' subset and MedCorp."""
+
 K, MANY, ROUNDS, SINGLE = 5, 300, 5, 10
 SETS = {
     "ordinary": ("", 0.0),
@@ -45,8 +58,13 @@ SETS = {
 }
 """The query sets by name: whose mimic, and lambda."""
 
+ENOUGH_S = 1.0
+
 LARGEST_GRAPH = 100_000
 """Passages up to which IVF and HNSW are built, which prune by the query."""
+
+LARGEST_EXACT = 5_800_000
+"""Passages up to which a processor is asked for exact searches."""
 
 
 @dataclass
@@ -59,18 +77,27 @@ class Search:
     open_s: float = float("nan")
 
 
-def stored(sample: Sample, n: int) -> list[np.ndarray]:
-    """The made passages as memory-mapped float16 shards; made once for a size."""
+def stored(sample: Sample, n: int, device: str, in_memory: bool) -> list[np.ndarray]:
+    """The made passages as float16 shards: memory-mapped, made once for a size, or in memory."""
+    if in_memory:
+        return list(made(sample, n, device))
     folder = paths.cache("bench") / str(n)
     done = folder / "done"
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        for i, block in enumerate(made(sample, n)):
-            np.save(folder / f"{i:04d}.npy", block.astype(np.float16))
+        for i, block in enumerate(made(sample, n, device)):
+            np.save(folder / f"{i:04d}.npy", block)
         atomic_write(done, "")
     for codes in folder.glob("*.pq4*"):  # what an earlier run made: building is timed
         codes.unlink()
     return [np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))]
+
+
+def numbered(n: int) -> Ids:
+    """The ids 00000000, 00000001, ... of n passages, which are in order already."""
+    rows = np.arange(n)
+    digits = np.stack([rows // 10**place % 10 for place in range(7, -1, -1)], axis=1)
+    return Ids((digits + ord("0")).astype(np.uint8).view("S8")[:, 0], rows, rows)
 
 
 def query_sets(sample: Sample) -> dict[str, np.ndarray]:
@@ -167,24 +194,43 @@ def pruning(shards: Sequence[np.ndarray], queries: np.ndarray, exact: np.ndarray
     return found
 
 
-def searches(shards: Sequence[np.ndarray], ordinary: np.ndarray) -> dict[str, Search]:
-    """All searches by name, FlatIP first: its rows are the truth."""
+def on_processor(shards: Sequence[np.ndarray], ordinary: np.ndarray) -> dict[str, Search]:
+    """The searches of a processor by name, FlatIP first where half of the memory holds it: else
+    the exact search that reads the vectors where they are, up to a tenth of MedCorp."""
     n, dim = sum(map(len, shards)), shards[0].shape[1]
-    ids = [f"p{i:08d}" for i in range(n)]
-    index, seconds = flat(shards)
-    found = {
-        "FlatIP": Search(lambda queries: index.search(queries, K)[1], seconds, 4 * dim),
-        "torch float32": Search(in_blocks(index), seconds, 4 * dim),
-    }
-    if multiplies_int8("cpu"):
-        int8, seconds = timed(lambda: DenseIndex(shards, ids, backend="int8"))
-        found["int8, exact"] = Search(lambda q: int8.search(q, K).rows, seconds, dim + 8)
+    ids = numbered(n)
+    found = {}
+    index = None
+    if 4 * dim * n <= memory() / 2:
+        index, seconds = flat(shards)
+        found["FlatIP"] = Search(lambda queries: index.search(queries, K)[1], seconds, 4 * dim)
+        found["torch float32"] = Search(in_blocks(index), seconds, 4 * dim)
+    elif n <= LARGEST_EXACT:
+        found["torch, from files"] = dense(shards, ids, 0, "torch")
+    if multiplies_int8("cpu") and n <= LARGEST_EXACT:
+        found["int8, exact"] = dense(shards, ids, dim + 8, "int8")
     _, seconds = timed(lambda: CompressedIndex(shards, ids))
     codes, open_s = timed(lambda: CompressedIndex(shards, ids))
     found["compressed"] = Search(lambda q: codes.search(q, K).rows, seconds, dim / 8, open_s)
-    if n <= LARGEST_GRAPH:
+    if index and n <= LARGEST_GRAPH:
         found |= pruning(shards, ordinary, index.search(ordinary, K)[1])
     return found
+
+
+def dense(shards: Sequence[np.ndarray], ids: Ids, bytes_each: float, *where: str) -> Search:
+    """An exact search by a backend, on a device if one is named."""
+    backend, *devices = where
+    index, seconds = timed(lambda: DenseIndex(shards, ids, backend=backend, devices=devices))
+    return Search(lambda queries: index.search(queries, K).rows, seconds, bytes_each)
+
+
+def on_card(shards: Sequence[np.ndarray], device: str) -> Iterator[dict[str, Search]]:
+    """The exact searches of a card, each alone with its memory."""
+    dim = shards[0].shape[1]
+    ids = numbered(sum(map(len, shards)))
+    yield {f"int8, exact, {device}": dense(shards, ids, dim + 8, "int8", device)}
+    free_card()
+    yield {f"float16, exact, {device}": dense(shards, ids, 2 * dim, "torch", device)}
 
 
 # measuring ---------------------------------------------------------------------------------------
@@ -195,38 +241,85 @@ def recall(exact: np.ndarray, found: np.ndarray) -> float:
     return float(np.mean([np.isin(a, b).mean() for a, b in zip(exact, found, strict=True)]))
 
 
+@dataclass
+class Truth:
+    """The exact rows of every query set, and the milliseconds of FlatIP where it was searched."""
+
+    rows: dict[str, np.ndarray]
+    ms: dict[str, list[float]]
+
+
+def alone(search: Search, queries: np.ndarray) -> float:
+    """Seconds of a search of one query, the mean over these or as many as take ``ENOUGH_S``."""
+    taken: list[float] = []
+    for query in queries:
+        _, seconds = timed(partial(search.rows, query[None]))
+        taken.append(seconds)
+        if sum(taken) > ENOUGH_S:
+            break
+    return float(np.mean(taken))
+
+
 def rounds(found: Mapping[str, Search], queries: np.ndarray) -> dict[str, dict[str, list[float]]]:
     """Milliseconds of a search of one query and of all, ``ROUNDS`` times, all searches in turn."""
     times = {name: {"one": [], "many": []} for name in found}
     for number in range(ROUNDS):
         for name, search in found.items():
             one = queries[number * SINGLE : (number + 1) * SINGLE]
-            _, seconds = timed(lambda s=search, one=one: [s.rows(query[None]) for query in one])
-            times[name]["one"].append(1000 * seconds / len(one))
+            times[name]["one"].append(1000 * alone(search, one))
             _, seconds = timed(lambda s=search: s.rows(queries))
             times[name]["many"].append(1000 * seconds)
     return times
 
 
-def measured(size: str, found: Mapping[str, Search], sets: Mapping[str, np.ndarray]) -> list[dict]:
-    """A row a search: times as fast as FlatIP, recall, milliseconds with their spread, size."""
+def measured(
+    size: str, found: Mapping[str, Search], sets: Mapping[str, np.ndarray], truth: Truth | None
+) -> tuple[list[dict], Truth]:
+    """A row a search: times as fast as FlatIP, recall, milliseconds with their spread, size. The
+    first search is the truth, if none is given."""
     for search in found.values():
         search.rows(sets["own"][:8])  # memory is touched, threads are started
+        search.rows(sets["own"][:1])
     times = rounds(found, sets["own"])
-    exact = {name: found["FlatIP"].rows(queries) for name, queries in sets.items()}
+    if truth is None:
+        first = next(iter(found))
+        exact = {name: found[first].rows(queries) for name, queries in sets.items()}
+        unknown = {"one": [float("nan")] * ROUNDS, "many": [float("nan")] * ROUNDS}
+        truth = Truth(exact, times.get("FlatIP", unknown))
     rows = []
     for name, search in found.items():
         row = {"passages": size, "search": name}
         for kind in ("one", "many"):
-            ratios = np.divide(times["FlatIP"][kind], times[name][kind])
+            ratios = np.divide(truth.ms[kind], times[name][kind])
             row[f"times_flat_{kind}"] = float(np.median(ratios))
         for queries in sets:
-            row[f"recall_{queries}"] = recall(exact[queries], search.rows(sets[queries]))
+            row[f"recall_{queries}"] = recall(truth.rows[queries], search.rows(sets[queries]))
         for kind, taken in times[name].items():
             row |= {f"ms_{kind}": np.median(taken), f"ms_{kind}_least": min(taken)}
             row[f"ms_{kind}_most"] = max(taken)
         row |= {"bytes_each": search.bytes_each, "build_s": search.build_s}
         rows.append(row | {"open_s": search.open_s})
+        print(row, flush=True)
+    return rows, truth
+
+
+def all_measured(
+    size: str, shards: Sequence[np.ndarray], sets: Mapping[str, np.ndarray], device: str
+) -> list[dict]:
+    """The rows of the processor's searches, and of a card's unless ``device`` is the processor.
+    What a processor cannot search exactly, the card does first."""
+    rows, truth = [], None
+    groups = on_card(shards, device) if device != "cpu" else iter(())
+    if sum(map(len, shards)) > LARGEST_EXACT:
+        for found in groups:
+            some, truth = measured(size, found, sets, truth)
+            rows += some
+            del found, some
+    some, truth = measured(size, on_processor(shards, sets["ordinary"]), sets, truth)
+    rows += some
+    for found in groups:
+        rows += measured(size, found, sets, truth)[0]
+        del found
     return rows
 
 
@@ -249,15 +342,19 @@ def lancedb(
 # the tables --------------------------------------------------------------------------------------
 
 
-def machine() -> str:
-    """The processor, cores and memory that were measured."""
+def machine(device: str) -> str:
+    """The processor, cores, memory and card that were measured."""
     model = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
         lines = info.read_text().splitlines()
         model = next((s.split(":")[1].strip() for s in lines if s.startswith("model name")), model)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB"
+    found = f"{model}, {os.cpu_count()} cores, {memory() / 2**30:.0f} GiB"
+    if device == "cpu":
+        return found
+    import torch
+
+    return f"{found}, {torch.cuda.get_device_name(device)}"
 
 
 def vectors_table(size: str, sample: Sample, shards: Sequence[np.ndarray]) -> pd.DataFrame:
@@ -272,13 +369,15 @@ def vectors_table(size: str, sample: Sample, shards: Sequence[np.ndarray]) -> pd
     return pd.DataFrame(rows)
 
 
-def with_others(table: pd.DataFrame, name: str, size: str) -> pd.DataFrame:
-    """The table with the committed rows of other sizes."""
+def with_others(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The table with the rows of other sizes and machines that are on file."""
     try:
         before, _ = read_result(name, "scale")
     except FileNotFoundError:
         return table
-    return pd.concat([before[before["passages"].astype(str) != size], table], ignore_index=True)
+    keys = ["machine", "passages"]
+    here = pd.MultiIndex.from_frame(before[keys]).isin(pd.MultiIndex.from_frame(table[keys]))
+    return pd.concat([before[~here], table], ignore_index=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -286,20 +385,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("size", nargs="?", default="100k", choices=SIZES)
     parser.add_argument("--store", help="a Python that has lancedb")
+    parser.add_argument("--device", default="cpu", help="a card to search on as well: cuda:0")
+    parser.add_argument("--sample", type=Path, help="the real vectors are kept in this file")
+    parser.add_argument("--in-memory", action="store_true", help="made passages are not on disk")
     asked = parser.parse_args(arguments)
-    sample = real_sample()
-    shards = stored(sample, SIZES[asked.size])
+    sample = saved(asked.sample) if asked.sample else real_sample()
+    shards = stored(sample, SIZES[asked.size], asked.device, asked.in_memory)
     sets = query_sets(sample)
     alike = vectors_table(asked.size, sample, shards)
     print(alike.round(3).to_string(index=False), flush=True)
-    found = searches(shards, sets["ordinary"])
-    rows = measured(asked.size, found, sets)
+    rows = all_measured(asked.size, shards, sets, asked.device)
     if asked.store:
-        rows.append({"passages": asked.size} | lancedb(asked.store, shards, sets, rows[0]))
+        flat = next(row for row in rows if row["search"] == "FlatIP")
+        rows.append({"passages": asked.size} | lancedb(asked.store, shards, sets, flat))
     table = pd.DataFrame(rows)
+    table.insert(0, "machine", machine(asked.device))
     print(table.round(3).T.to_string(header=False))
-    origin = {"code": ["tools.bench"], "data": [], "machine": machine()}
-    write_result(with_others(table, "bench", asked.size), "bench", "scale", **origin)
+    origin = {"code": ["tools.bench"], "data": []}
+    write_result(with_others(table, "bench"), "bench", "scale", **origin)
     write_result(alike, "bench_vectors", "scale", **origin)
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +21,23 @@ BLOCK = 65_536
 NARROW, WIDE = 384, 768
 
 
-def unit(rows: np.ndarray) -> np.ndarray:
-    """Rows of length 1, float32."""
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-
-
 def widened(rows: np.ndarray) -> np.ndarray:
     """Vectors (n, 384) as (n, 768), float32: see above."""
+    import torch
+
+    return _widened(torch.from_numpy(rows)).numpy()
+
+
+def _widened(rows: Any) -> Any:
+    import torch
+
     matrix = np.random.default_rng(1).normal(size=(NARROW, NARROW)).astype(np.float32)
-    second = unit(np.tanh(2 * rows @ matrix))
-    return unit(np.concatenate([0.8 * rows, 0.6 * second], axis=1))
+    second = _unit(torch.tanh(2 * rows @ torch.from_numpy(matrix).to(rows.device)))
+    return _unit(torch.cat([0.8 * rows, 0.6 * second], dim=1))
+
+
+def _unit(rows: Any) -> Any:
+    return rows / rows.norm(dim=1, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -89,16 +98,29 @@ def real_sample() -> Sample:
     return Sample(passages, questions, encoded("target"), encoded("mimic"))
 
 
-def made(sample: Sample, n: int) -> Iterator[np.ndarray]:
-    """n made passages in blocks of float32 (65,536, 768), the same for any n as far as they go."""
-    near, real = sample.neighbours(), sample.passages
+def saved(file: Path) -> Sample:
+    """``real_sample``, kept in a file (.npz) as float16, so that another machine can read it."""
+    if not file.exists():
+        halves = {name: rows.astype(np.float16) for name, rows in vars(real_sample()).items()}
+        np.savez(file, **halves)
+    with np.load(file) as kept:
+        return Sample(**{name: kept[name].astype(np.float32) for name in kept})
+
+
+def made(sample: Sample, n: int, device: str = "cpu") -> Iterator[np.ndarray]:
+    """n made passages in blocks of float16 (65,536, 768), the same for any n as far as they go."""
+    import torch
+
+    near = torch.from_numpy(sample.neighbours()).to(device)
+    real = torch.from_numpy(sample.passages).to(device)
     for number, start in enumerate(range(0, n, BLOCK)):
         generator = np.random.default_rng([3, number])
-        parent = (start + np.arange(BLOCK)) % len(real)
-        other = near[parent, generator.integers(NEIGHBOURS, size=BLOCK)]
-        a, b = generator.integers(len(real), size=(2, BLOCK))
+        drawn = generator.integers([NEIGHBOURS, len(real), len(real)], size=(BLOCK, 3))
+        which, a, b = torch.from_numpy(drawn.T).to(device)
+        parent = (start + torch.arange(BLOCK, device=device)) % len(real)
+        other = near[parent, which]
         mixed = 0.8 * real[parent] + 0.4 * real[other] + 0.3 * (real[a] - real[b])
-        yield widened(unit(mixed))[: n - start]
+        yield _widened(_unit(mixed))[: n - start].half().cpu().numpy()
 
 
 def likeness(rows: np.ndarray, questions: np.ndarray) -> dict[str, float]:

@@ -57,7 +57,7 @@ def _read(value: str) -> Any:
     return value
 
 
-def _free_card() -> None:
+def free_card() -> None:
     """Give back what torch keeps of a card's memory for what no longer is there."""
     import torch
 
@@ -180,7 +180,7 @@ class TransformersEngine:
     def close(self) -> None:
         """See Engine."""
         del self.model
-        _free_card()
+        free_card()
 
 
 class Drawing:
@@ -279,7 +279,7 @@ class VllmEngine:
         if end:
             end()
         del self._llm
-        _free_card()
+        free_card()
 
 
 def _vllm_sampling(options: dict) -> Any:

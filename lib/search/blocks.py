@@ -176,7 +176,7 @@ class Device:
             self._passing.append(block)
             return
         self._filled += size
-        stored = _as_tensor(block.stored).to(self.device)
+        stored = as_tensor(block.stored).to(self.device)
         self._staying.append((block, stored, pack(stored)))
 
     @property
@@ -196,6 +196,7 @@ class Device:
         with torch.cuda.device(self.device) if self.on_card else nullcontext():
             asked = torch.from_numpy(queries).to(self.device)
             halves = in_two_halves(asked) if self.halves else None
+            step = self._step(len(queries))
             best: dict[int, Best] = {}
             for block, stored, packed in self._searched(kept):
                 first, rows = _kept_rows(block, kept[block.shard])
@@ -205,7 +206,6 @@ class Device:
                 if packed is not None:
                     running.add(packed_product(asked, packed), first)
                     continue
-                step = self._step(len(queries))
                 for start in range(0, len(stored), step):
                     products = self._products(asked, halves, stored[start : start + step])
                     running.add(products, first + start)
@@ -252,10 +252,10 @@ class _Buffer:
         import torch
 
         self._copying = copying
-        dtype = _as_tensor(like[:1]).dtype
-        self._here = torch.empty(like.shape, dtype=dtype, pin_memory=copying is not None)
+        dtype = as_tensor(like[:1]).dtype
         self._there = torch.empty(like.shape, dtype=dtype, device=device)
         if copying is not None:
+            self._here = torch.empty(like.shape, dtype=dtype, pin_memory=True)
             self._copied, self._read = torch.cuda.Event(), torch.cuda.Event()
             # What had this memory before may still be in use: the first copy waits for it, too.
             self._read.record()
@@ -264,12 +264,12 @@ class _Buffer:
         """The block on the device. While this reads the file, a card multiplies the one before."""
         import torch
 
-        here, there = self._here[: len(stored)], self._there[: len(stored)]
+        there = self._there[: len(stored)]
         if self._copying is None:
-            np.copyto(here.numpy(), stored)
-            return there.copy_(here)
+            return there.copy_(as_tensor(stored))
         self._copied.synchronize()  # the copy before this one has left the pinned memory
-        np.copyto(here.numpy(), stored)
+        here = self._here[: len(stored)]
+        here.copy_(as_tensor(stored))  # by all threads: one alone is slower than the card's bus
         with torch.cuda.stream(self._copying):
             self._copying.wait_event(self._read)
             there.copy_(here, non_blocking=True)
@@ -283,7 +283,7 @@ class _Buffer:
             self._read.record()
 
 
-def _as_tensor(stored: np.ndarray) -> Any:
+def as_tensor(stored: np.ndarray) -> Any:
     """The same memory as a tensor. A mapped shard is read-only, and is only read."""
     import warnings
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lib.search.blocks import Best, Device, blocks_of
+from lib.search.blocks import Best, Device, as_tensor, blocks_of
 
 Searched = list[tuple[int, np.ndarray | None]]
 """Shards by number, each with its rows that can be found; None for all of them."""
@@ -142,7 +142,7 @@ class Int8:
                     "Next: backend = 'torch', which gives the same results"
                 )
         self._blocks = [
-            [_Rounded(shard[start : start + _INT8_ROWS], device) for start in _int8_starts(shard)]
+            _in_8_bits(shard, device)
             for shard, device in zip(shards, itertools.cycle(devices), strict=False)
         ]
 
@@ -157,7 +157,7 @@ class Int8:
         for i, rows in searched:
             bounds, positions = [], []
             for number, block in enumerate(self._blocks[i]):
-                start = number * _INT8_ROWS
+                start = number * len(self._blocks[i][0])  # all but the last are of one length
                 first, last, kept = start, start + len(block), None
                 if rows is not None:
                     first, last = np.searchsorted(rows, [start, start + len(block)])
@@ -177,12 +177,8 @@ class Int8:
         return [(most.cpu().numpy(), place.cpu().numpy()) for most, place in found]
 
 
-_INT8_ROWS = 16_384
-"""Rows multiplied at a time: their products with some hundred queries stay near the processor."""
-
-
-def _int8_starts(shard: np.ndarray) -> range:
-    return range(0, len(shard), _INT8_ROWS)
+_INT8_ROWS = {"cpu": 2**14, "cuda": 2**17}
+"""Rows multiplied at a time: few, so that products stay near a processor, or many for a card."""
 
 
 def multiplies_int8(device: str) -> bool:
@@ -212,14 +208,15 @@ class _Asked:
 
         rows = torch.from_numpy(queries).to(device)
         self.n = len(rows)
+        most = _INT8_ROWS[rows.device.type]
         # CUDA takes integer products of 17 rows and more alone; a processor is slowed by them.
         more = max(0, 32 - self.n) if rows.is_cuda else 0
         padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % 8, 0, more))
         self.whole, self.scale, rest = _rounded(padded)
         self.norm, self.rest_norm = padded.norm(dim=1), rest.norm(dim=1)
         # Written to for every block: fresh memory each time would take as long as the products.
-        self._products = torch.empty(len(padded) * _INT8_ROWS, dtype=torch.int32, device=device)
-        self._floats = torch.empty(len(padded) * _INT8_ROWS, device=device)
+        self._products = torch.empty(len(padded) * most, dtype=torch.int32, device=device)
+        self._floats = torch.empty(len(padded) * most, device=device)
 
     def times(self, whole: Any) -> Any:
         """Products (n, m) with rows in 8 bits, as float32, which the next call writes over."""
@@ -232,13 +229,19 @@ class _Asked:
         return self._floats[:size].view(shape).copy_(products)
 
 
+def _in_8_bits(shard: np.ndarray, device: str) -> list[_Rounded]:
+    """The blocks of a shard, all but the last of one length."""
+    rows = _INT8_ROWS[device.partition(":")[0]]
+    return [_Rounded(shard[start : start + rows], device) for start in range(0, len(shard), rows)]
+
+
 class _Rounded:
     """A block of rows in 8 bits on a device."""
 
     def __init__(self, rows: np.ndarray, device: str):
         import torch
 
-        floats = torch.from_numpy(np.array(rows, dtype=np.float32)).to(device)
+        floats = as_tensor(rows).to(device).float()
         self._n = len(floats)
         floats = torch.nn.functional.pad(floats, (0, -floats.shape[1] % 8, 0, -self._n % 8))
         self._whole, self._scale, rest = _rounded(floats)

@@ -31,6 +31,7 @@ from lib.base.files import (
     write_manifest,
 )
 from lib.base.parameters import check_count
+from lib.search.blocks import as_tensor
 from lib.search.index import DenseIndex
 
 CANDIDATES = 1000
@@ -187,9 +188,20 @@ class CompressedIndex(DenseIndex):
         starts = range(done * _BLOCK, rows, _BLOCK)
         for start in tqdm(starts, desc="codes", unit="block", disable=mute):
             scan.reset()
-            scan.add(self.vectors(np.arange(start, min(start + _BLOCK, rows))))
+            scan.add(self._rows(start, min(start + _BLOCK, rows)))
             stream.write(faiss.rev_swig_ptr(scan.codes.get(), scan.codes.size()).tobytes())
             stream.flush()
+
+    def _rows(self, start: int, stop: int) -> np.ndarray:
+        """The stored vectors from one row to another, float32: converted by all threads."""
+        import torch
+
+        parts = [
+            as_tensor(shard[max(0, start - first) : stop - first])
+            for shard, first in zip(self._shards, self._starts, strict=False)
+            if first < stop and start < first + len(shard)
+        ]
+        return torch.cat(parts).float().numpy()
 
     def _plan(self, done: int) -> str:
         rows, size = len(self.ids), len(self.ids) * self._bytes / 1e9
