@@ -58,7 +58,7 @@ SETS = {
 }
 """The query sets by name: whose mimic, and lambda."""
 
-ENOUGH_S = 1.0
+ENOUGH_S, LONG_S = 1.0, 20.0
 
 LARGEST_GRAPH = 100_000
 """Passages up to which IVF and HNSW are built, which prune by the query."""
@@ -209,8 +209,10 @@ def on_processor(shards: Sequence[np.ndarray], ordinary: np.ndarray) -> dict[str
         found["torch, from files"] = dense(shards, ids, 0, "torch")
     if multiplies_int8("cpu") and n <= LARGEST_EXACT:
         found["int8, exact"] = dense(shards, ids, dim + 8, "int8")
-    _, seconds = timed(lambda: CompressedIndex(shards, ids))
-    codes, open_s = timed(lambda: CompressedIndex(shards, ids))
+    codes, seconds = timed(lambda: CompressedIndex(shards, ids))
+    open_s = float("nan")
+    if isinstance(shards[0], np.memmap):  # codes are kept beside their vectors
+        codes, open_s = timed(lambda: CompressedIndex(shards, ids))
     found["compressed"] = Search(lambda q: codes.search(q, K).rows, seconds, dim / 8, open_s)
     if index and n <= LARGEST_GRAPH:
         found |= pruning(shards, ordinary, index.search(ordinary, K)[1])
@@ -261,19 +263,22 @@ def alone(search: Search, queries: np.ndarray) -> float:
 
 
 def rounds(found: Mapping[str, Search], queries: np.ndarray) -> dict[str, dict[str, list[float]]]:
-    """Milliseconds of a search of one query and of all, ``ROUNDS`` times, all searches in turn."""
+    """Milliseconds of a search of one query and of all, ``ROUNDS`` times or for ``LONG_S``, all
+    searches in turn."""
     times = {name: {"one": [], "many": []} for name in found}
     for number in range(ROUNDS):
         for name, search in found.items():
             one = queries[number * SINGLE : (number + 1) * SINGLE]
             times[name]["one"].append(1000 * alone(search, one))
-            _, seconds = timed(lambda s=search: s.rows(queries))
+            if sum(times[name]["many"]) > 1000 * LONG_S:
+                continue
+            _, seconds = timed(partial(search.rows, queries))
             times[name]["many"].append(1000 * seconds)
     return times
 
 
 def measured(
-    size: str, found: Mapping[str, Search], sets: Mapping[str, np.ndarray], truth: Truth | None
+    found: Mapping[str, Search], sets: Mapping[str, np.ndarray], truth: Truth | None
 ) -> tuple[list[dict], Truth]:
     """A row a search: times as fast as FlatIP, recall, milliseconds with their spread, size. The
     first search is the truth, if none is given."""
@@ -288,10 +293,10 @@ def measured(
         truth = Truth(exact, times.get("FlatIP", unknown))
     rows = []
     for name, search in found.items():
-        row = {"passages": size, "search": name}
-        for kind in ("one", "many"):
-            ratios = np.divide(truth.ms[kind], times[name][kind])
-            row[f"times_flat_{kind}"] = float(np.median(ratios))
+        row = {"search": name}
+        for kind, taken in times[name].items():
+            pairs = zip(truth.ms[kind], taken, strict=False)
+            row[f"times_flat_{kind}"] = float(np.median([flat / own for flat, own in pairs]))
         for queries in sets:
             row[f"recall_{queries}"] = recall(truth.rows[queries], search.rows(sets[queries]))
         for kind, taken in times[name].items():
@@ -299,28 +304,27 @@ def measured(
             row[f"ms_{kind}_most"] = max(taken)
         row |= {"bytes_each": search.bytes_each, "build_s": search.build_s}
         rows.append(row | {"open_s": search.open_s})
-        print(row, flush=True)
     return rows, truth
 
 
 def all_measured(
-    size: str, shards: Sequence[np.ndarray], sets: Mapping[str, np.ndarray], device: str
-) -> list[dict]:
+    shards: Sequence[np.ndarray], sets: Mapping[str, np.ndarray], device: str
+) -> Iterator[dict]:
     """The rows of the processor's searches, and of a card's unless ``device`` is the processor.
     What a processor cannot search exactly, the card does first."""
-    rows, truth = [], None
+    truth = None
     groups = on_card(shards, device) if device != "cpu" else iter(())
     if sum(map(len, shards)) > LARGEST_EXACT:
         for found in groups:
-            some, truth = measured(size, found, sets, truth)
-            rows += some
-            del found, some
-    some, truth = measured(size, on_processor(shards, sets["ordinary"]), sets, truth)
-    rows += some
+            rows, truth = measured(found, sets, truth)
+            del found
+            yield from rows
+    rows, truth = measured(on_processor(shards, sets["ordinary"]), sets, truth)
+    yield from rows
     for found in groups:
-        rows += measured(size, found, sets, truth)[0]
+        rows, _ = measured(found, sets, truth)
         del found
-    return rows
+        yield from rows
 
 
 def lancedb(
@@ -394,16 +398,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sets = query_sets(sample)
     alike = vectors_table(asked.size, sample, shards)
     print(alike.round(3).to_string(index=False), flush=True)
-    rows = all_measured(asked.size, shards, sets, asked.device)
+    origin = {"code": ["tools.bench"], "data": []}
+    write_result(alike, "bench_vectors", "scale", **origin)
+    rows: list[dict] = []
+
+    def keep(row: dict) -> None:
+        rows.append({"machine": machine(asked.device), "passages": asked.size} | row)
+        print(json.dumps(rows[-1]), flush=True)
+        write_result(with_others(pd.DataFrame(rows), "bench"), "bench", "scale", **origin)
+
+    for row in all_measured(shards, sets, asked.device):
+        keep(row)
     if asked.store:
         flat = next(row for row in rows if row["search"] == "FlatIP")
-        rows.append({"passages": asked.size} | lancedb(asked.store, shards, sets, flat))
-    table = pd.DataFrame(rows)
-    table.insert(0, "machine", machine(asked.device))
-    print(table.round(3).T.to_string(header=False))
-    origin = {"code": ["tools.bench"], "data": []}
-    write_result(with_others(table, "bench"), "bench", "scale", **origin)
-    write_result(alike, "bench_vectors", "scale", **origin)
+        keep(lancedb(asked.store, shards, sets, flat))
 
 
 if __name__ == "__main__":
