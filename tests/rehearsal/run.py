@@ -1,12 +1,12 @@
 """The paper profile end to end on this machine: everything is small but the path itself.
 
 The profile is docs/my-paper.toml as it is shipped; addresses, folders and weights are filled in.
-The doctor looks at it, and ``make figures`` runs it on one question of each set and 20,000 passages
-in MedCorp's form, killed twice on the way. For the models' servers stands one that serves the
-bundled SmolLM2 under their names and keeps its own log, for MedCorp, MedCPT, the NLI model, leaflets
-and PubMed stand ``tests.rehearsal.stand_ins``. Every table is drawn, and the ledger stands beside
-the server's log. No number of it says anything about medicine. The rehearsal may be stopped, or killed, at any time: started again, it goes on where it
-was.
+The doctor looks at it, and ``make figures`` runs it on one question of each set and 20,000
+passages in MedCorp's form, killed twice on the way. For the models' servers stands one that serves
+the bundled SmolLM2 under their names and keeps its own log, for MedCorp, MedCPT, the NLI model,
+leaflets and PubMed stand ``tests.rehearsal.stand_ins``. Every table is drawn, and the ledger stands
+beside the server's log. No number of it says anything about medicine. The rehearsal may be stopped,
+or killed, at any time: started again, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen, run
@@ -91,9 +92,17 @@ class Rehearsal:
         return moved | {"CHR_PROFILE": str(self.profile)}
 
 
-def prepare(folder: Path, mirror: Path | None, url: str, rows: int = 0, sample: int = 0) -> Rehearsal:
-    """Write the stand-ins, with ``rows`` passages of each source at least, and the profile: the
-    shipped one with their addresses and folders, and ``sample`` questions of each set (0: all).
+def prepare(
+    folder: Path,
+    mirror: Path | None,
+    url: str,
+    rows: Mapping[str, int] | None = None,
+    sample: int = 0,
+    words: int = 0,
+) -> Rehearsal:
+    """Write the stand-ins, with so many ``rows`` of each source at least (``stand_ins.corpora``),
+    and the profile: the shipped one with their addresses and folders, and ``sample`` questions of
+    each set (0: all).
 
     With a ``mirror`` of the open data the paper's questions are asked, and BioASQ snippets join the
     corpus; else ddx-mini's questions, and the title says so.
@@ -105,7 +114,7 @@ def prepare(folder: Path, mirror: Path | None, url: str, rows: int = 0, sample: 
         if entry.name != "medrag" and not link.is_symlink():
             link.symlink_to(entry.resolve())
     snippets = stand_ins.judged_snippets(sample) if mirror else ()
-    stand_ins.corpora(folder / "mirror", snippets, dict.fromkeys(SOURCES, rows))
+    stand_ins.corpora(folder / "mirror", snippets, rows, words)
     stand_ins.leaflets(folder / "leaflets", sample)
     asked = f"sample = {sample}\n{'' if mirror else _BUNDLED}"
     atomic_write(here.profile, filled_in(here, url, asked))
@@ -216,7 +225,8 @@ def main() -> int:
     command = [sys.executable, "-m", "tests.rehearsal.server", str(SHIPPED), str(here.log)]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as server:
         url = server.stdout.readline().strip()
-        prepare(here.folder, Path(mirror) if mirror else None, url, PASSAGES * LIMIT, SAMPLE)
+        rows = dict.fromkeys(SOURCES, PASSAGES * LIMIT)
+        prepare(here.folder, Path(mirror) if mirror else None, url, rows, SAMPLE)
         os.environ |= here.environment()
         stand_ins.pubmed(here.folder / "leaflets")
         whole = run([sys.executable, "-m", "lib.doctor", "--profile", str(here.profile)]).returncode

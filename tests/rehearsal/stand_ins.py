@@ -18,7 +18,7 @@ from itertools import chain, count, islice
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from lib.base.files import atomic_write
+from lib.base.files import atomic_write, canonical_json
 from lib.benchmarks.ddx_mini import read
 from lib.corpora import load_passages
 from lib.data.medrag import SOURCES, STATPEARLS
@@ -50,8 +50,12 @@ def corpora(
 
     ``snippets`` are pubmed's first records, and ddx-mini's passages the next of each source. Where
     ``rows`` wants more of a source, they are six sentences of ddx-mini each, or so many ``words``.
-    The PMIDs of all but snippets are made up, beyond those that PubMed has given out.
+    The PMIDs of all but snippets are made up, beyond those that PubMed has given out. Written once.
     """
+    snippets, note = list(snippets), folder / "medrag" / "made.json"
+    made_of = canonical_json([[p.pid for p in snippets], dict(rows or {}), words])
+    if note.exists() and note.read_text() == made_of:
+        return
     known: dict[str, list[tuple]] = {source: [] for source in SOURCES}
     for row in read("passages"):
         known[_PLACES.get(row["source"], "statpearls")].append((row["title"], row["text"], None))
@@ -79,6 +83,7 @@ def corpora(
                 for i, record in enumerate(some)
             ]
             atomic_write(place / "chunk" / f"{name}.jsonl", "\n".join(lines) + "\n")
+    atomic_write(note, made_of)
 
 
 _SENTENCE = re.compile(r"(?<=[.!?]) ")
