@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from lib.base.files import write_manifest
 from lib.search import choose, compressed, scoring, whitening
 from lib.search.candidates import multiplies_int8
 from lib.search.compressed import CompressedIndex
@@ -212,6 +217,22 @@ def test_other_vectors_in_a_file_of_the_same_name_get_codes_of_their_own(tmp_pat
     other = clustered(N, 9)
     index = CompressedIndex(mapped(tmp_path, other), IDS, candidates=200)
     assert index.recall(SHIFTED[1.0], 5) > 0.9 and len(list(tmp_path.glob("*.pq4"))) == 2
+
+
+def test_codes_go_with_a_store_that_is_copied(tmp_path, monkeypatch):
+    """A copy's files have other times of change: what they hold is in their manifests."""
+    here, copy = tmp_path / "here", tmp_path / "copy"
+    here.mkdir()
+    for shard in mapped(here):
+        write_manifest(Path(shard.filename), rows=len(shard), settings={})
+    vectors = [here / "0.npy", here / "1.npy"]
+    CompressedIndex([np.load(file, mmap_mode="r") for file in vectors], IDS)
+    shutil.copytree(here, copy)
+    for file in copy.iterdir():
+        os.utime(file, (0, 0))
+    monkeypatch.setattr(CompressedIndex, "_write", pytest.fail)
+    CompressedIndex([np.load(copy / file.name, mmap_mode="r") for file in vectors], IDS)
+    assert codes_in(copy).name == codes_in(here).name
 
 
 # which index -------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def without(pattern: str, by: str):
 
 ABSENT = {
     "a corpus": (
-        lambda file: (file.parent / "mirror/medrag/textbooks/chunk/standin.jsonl").unlink(),
+        lambda file: (file.parent / "mirror/medrag/textbooks/chunk/Textbook_01.jsonl").unlink(),
         r"corpus textbooks: .*Next: put a copy.*NOT RUN without it: every notebook",
     ),
     "a tower": (
@@ -286,7 +286,7 @@ def test_a_run_leaves_out_by_name_what_has_not_what_it_needs(filled, monkeypatch
 
 
 def test_a_run_that_could_make_nothing_ends_before_anything_dear(filled, monkeypatch):
-    (filled.parent / "mirror/medrag/textbooks/chunk/standin.jsonl").unlink()
+    (filled.parent / "mirror/medrag/textbooks/chunk/Textbook_01.jsonl").unlink()
     monkeypatch.setattr("lib.index_build.build_index", pytest.fail)
     with pytest.raises(RuntimeError, match=r"corpus textbooks: .*Next: put a copy"):
         notebooks.run_all(str(filled), {})

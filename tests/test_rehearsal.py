@@ -5,11 +5,8 @@ Notebook 09, which asks no LLM in a rehearsal, runs only in ``make rehearsal``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
-import time
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -35,34 +32,12 @@ from lib.profiles import load_profile
 from lib.run import Retriever
 from lib.studies.main_tables import experiment
 from tests.rehearsal import run as rehearsal
-from tests.rehearsal.server import Generated, LogServer, limits
+from tests.rehearsal.server import LogServer, Scripted, limits
 from tests.student import only_the_table
 from tools import measure_needs
 
-LETTERS = re.compile(r"\w{1,5}|[^\w\s]")
-"""A token of the scripted engine: up to five letters, or a sign."""
 LIMIT = 3
 OF_09 = {"nli_quality", "contradiction_heatmap", *(f"contradiction_table{i}" for i in (1, 2, 3))}
-
-
-class Scripted:
-    """Writes what kind of reply is asked for, each prompt its own, and counts by its own rule."""
-
-    def count(self, messages: list[dict]) -> int:
-        return sum(4 + len(LETTERS.findall(m["content"])) for m in messages)
-
-    def generate(self, body: dict) -> Generated:
-        all_at_once = body["max_tokens"] == 1
-        time.sleep(0.8 if all_at_once else 0.01)  # a busy machine has sent all of them by then
-        asked = json.dumps([body["messages"], body.get("seed", 0)])
-        mark = hashlib.sha256(asked.encode()).hexdigest()
-        text = f"A passage on the {mark[:4]} of kidney pain and heart fever."
-        if "response_format" in body:
-            hypotheses = {"H_plus": f"gout of {mark[:3]}", "H_minus": f"sepsis of {mark[3:6]}"}
-            text = json.dumps(hypotheses)
-        elif "answer_choice" in asked:
-            text = json.dumps({"answer_choice": "ABCD"[int(mark[0], 16) % 4]})
-        return Generated(text, "stop", self.count(body["messages"]), len(LETTERS.findall(text)))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +50,10 @@ def here(tmp_path_factory):
     (folder / "cache").mkdir()
     (folder / "cache" / "vectors").symlink_to(paths.cache("vectors"))
     log, shipped = rehearsal.Rehearsal(folder).log, load_profile(str(rehearsal.SHIPPED))
-    with LogServer(Scripted(), log, *limits(shipped)) as server, pytest.MonkeyPatch.context() as p:
+    with (
+        LogServer(Scripted(pause=True), log, *limits(shipped)) as server,
+        pytest.MonkeyPatch.context() as p,
+    ):
         made = rehearsal.prepare(folder, None, server.url)
         for name, value in made.environment().items():
             p.setenv(name, value)

@@ -245,8 +245,9 @@ class CompressedIndex(DenseIndex):
 
 
 def _beside(shards: Sequence[np.ndarray]) -> Path | None:
-    """Where codes of memory-mapped shards are kept: named by the shards' names, sizes, times of
-    change and first and last vectors. None unless all are memory-mapped."""
+    """Where codes of memory-mapped shards are kept: named by what the shards' manifests say that
+    they hold; without one by name, size, time of change and first and last vector. None unless all
+    are memory-mapped."""
     files = [Path(shard.filename) for shard in shards if isinstance(shard, np.memmap)]
     if len(files) < len(shards):
         return None
@@ -254,6 +255,10 @@ def _beside(shards: Sequence[np.ndarray]) -> Path | None:
 
     behind: list = [faiss.__version__]
     for file, shard in zip(files, shards, strict=True):
+        manifest = read_manifest(file, verify=False)
+        if manifest is not None:  # a copy has other times, and the same vectors
+            behind.append(manifest["sha256"])
+            continue
         ends = sha256_bytes(shard[:1].tobytes() + shard[-1:].tobytes())
         behind.append([file.name, file.stat().st_mtime_ns, len(shard), ends])
     digest = sha256_bytes(canonical_json(behind).encode())

@@ -1,12 +1,12 @@
 """The paper profile end to end on this machine: everything is small but the path itself.
 
 The profile is docs/my-paper.toml as it is shipped; addresses, folders and weights are filled in.
-The doctor looks at it, and ``make figures`` runs it with a LIMIT, killed twice on the way. For the
-models' servers stands one that serves the bundled SmolLM2 under their names and keeps its own log,
-for MedCorp, MedCPT, the NLI model, leaflets and PubMed stand ``tests.rehearsal.stand_ins``. Every
-table is drawn, and the ledger stands beside the server's log. No number of it says anything about
-medicine. The rehearsal may be stopped, or killed, at any time: started again, it goes on where it
-was.
+The doctor looks at it, and ``make figures`` runs it on one question of each set and 20,000
+passages in MedCorp's form, killed twice on the way. For the models' servers stands one that serves
+the bundled SmolLM2 under their names and keeps its own log, for MedCorp, MedCPT, the NLI model,
+leaflets and PubMed stand ``tests.rehearsal.stand_ins``. Every table is drawn, and the ledger stands
+beside the server's log. No number of it says anything about medicine. The rehearsal may be stopped,
+or killed, at any time: started again, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen, run
@@ -25,6 +26,8 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import atomic_write, read_jsonl, read_manifest
 from lib.cost import recorded
+from lib.data.medrag import SOURCES
+from lib.limit import PASSAGES
 from lib.llm.chat import in_parallel
 from lib.llm.connect import connect
 from lib.profiles import Profile, load_profile
@@ -55,7 +58,10 @@ texts are all generated has none of a generator beside the reference text.)"""
 
 SHIPPED = paths.ROOT / "docs" / "my-paper.toml"
 """What a reader copies and fills in."""
-LIMIT = 1
+LIMIT = 50
+"""Questions of a benchmark; so ``PASSAGES * LIMIT`` passages of each source are read."""
+SAMPLE = 1
+"""Questions of each set, and of a leaflet: what a laptop's language model can be asked."""
 KILLED_AFTER = (5, 40)
 """The run is killed after the server has answered so many of its requests, and once more."""
 
@@ -86,8 +92,17 @@ class Rehearsal:
         return moved | {"CHR_PROFILE": str(self.profile)}
 
 
-def prepare(folder: Path, mirror: Path | None, url: str) -> Rehearsal:
-    """Write the stand-ins, and the profile: the shipped one with their addresses and folders.
+def prepare(
+    folder: Path,
+    mirror: Path | None,
+    url: str,
+    rows: Mapping[str, int] | None = None,
+    sample: int = 0,
+    words: int = 0,
+) -> Rehearsal:
+    """Write the stand-ins, with so many ``rows`` of each source at least (``stand_ins.corpora``),
+    and the profile: the shipped one with their addresses and folders, and ``sample`` questions of
+    each set (0: all).
 
     With a ``mirror`` of the open data the paper's questions are asked, and BioASQ snippets join the
     corpus; else ddx-mini's questions, and the title says so.
@@ -98,19 +113,21 @@ def prepare(folder: Path, mirror: Path | None, url: str) -> Rehearsal:
         link = folder / "mirror" / entry.name
         if entry.name != "medrag" and not link.is_symlink():
             link.symlink_to(entry.resolve())
-    stand_ins.corpora(folder / "mirror", stand_ins.judged_snippets(LIMIT) if mirror else ())
-    stand_ins.leaflets(folder / "leaflets")
-    atomic_write(here.profile, filled_in(here, url, "" if mirror else _BUNDLED))
+    snippets = stand_ins.judged_snippets(sample) if mirror else ()
+    stand_ins.corpora(folder / "mirror", snippets, rows, words)
+    stand_ins.leaflets(folder / "leaflets", sample)
+    asked = f"sample = {sample}\n{'' if mirror else _BUNDLED}"
+    atomic_write(here.profile, filled_in(here, url, asked))
     return here
 
 
 _BUNDLED = 'questions = ["ddx-mini"]\nbenchmarks = ["ddx-mini"]\n'
 
 
-def filled_in(here: Rehearsal, url: str, questions: str = "") -> str:
+def filled_in(here: Rehearsal, url: str, questions: str) -> str:
     """The shipped profile, of which nothing is changed but these places."""
     towers = [stand_ins.tower(here.folder / name, i) for i, name in enumerate(("query", "article"))]
-    asked = "ddx-mini's questions" if questions else "the paper's questions"
+    asked = "ddx-mini's questions" if _BUNDLED in questions else "the paper's questions"
     title = f"rehearsal: SmolLM2-135M under the paper's model names, {asked}"
     text = SHIPPED.read_text(encoding="utf-8")
     for shipped, ours in (
@@ -208,7 +225,8 @@ def main() -> int:
     command = [sys.executable, "-m", "tests.rehearsal.server", str(SHIPPED), str(here.log)]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as server:
         url = server.stdout.readline().strip()
-        prepare(here.folder, Path(mirror) if mirror else None, url)
+        rows = dict.fromkeys(SOURCES, PASSAGES * LIMIT)
+        prepare(here.folder, Path(mirror) if mirror else None, url, rows, SAMPLE)
         os.environ |= here.environment()
         stand_ins.pubmed(here.folder / "leaflets")
         whole = run([sys.executable, "-m", "lib.doctor", "--profile", str(here.profile)]).returncode

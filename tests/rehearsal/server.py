@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -169,6 +170,35 @@ class Short:
         most = 160 if "response_format" in body else 48
         made = self.engine.generate(body | {"max_tokens": min(most, body["max_tokens"])})
         return replace(made, reason="stop")
+
+
+_LETTERS = re.compile(r"\w{1,5}|[^\w\s]")
+"""A token of the scripted engine: up to five letters, or a sign."""
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """An engine that writes at once what kind of reply is asked for, each prompt its own, and
+    counts by its own rule. With ``pause`` it waits, so that many requests are in flight."""
+
+    pause: bool = False
+
+    def count(self, messages: list[dict]) -> int:
+        return sum(4 + len(_LETTERS.findall(m["content"])) for m in messages)
+
+    def generate(self, body: dict) -> Generated:
+        if self.pause:
+            all_at_once = body["max_tokens"] == 1
+            time.sleep(0.8 if all_at_once else 0.01)  # a busy machine has sent all of them by then
+        asked = json.dumps([body["messages"], body.get("seed", 0)])
+        mark = sha256_bytes(asked.encode())
+        text = f"A passage on the {mark[:4]} of kidney pain and heart fever."
+        if "response_format" in body:
+            hypotheses = {"H_plus": f"gout of {mark[:3]}", "H_minus": f"sepsis of {mark[3:6]}"}
+            text = json.dumps(hypotheses)
+        elif "answer_choice" in asked:
+            text = json.dumps({"answer_choice": "ABCD"[int(mark[0], 16) % 4]})
+        return Generated(text, "stop", self.count(body["messages"]), len(_LETTERS.findall(text)))
 
 
 def serve(profile: str, log: Path) -> None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 import re
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain, count, islice
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from lib.base.files import atomic_write
+from lib.base.files import atomic_write, canonical_json
 from lib.benchmarks.ddx_mini import read
 from lib.corpora import load_passages
-from lib.data.medrag import STATPEARLS
+from lib.data.medrag import SOURCES, STATPEARLS
 from lib.data.passages import Passage
 from lib.datasets import question_sets
 from lib.studies.contradiction.evidence import HEADINGS, Evidence, load_evidence, load_needs
@@ -28,29 +31,68 @@ _PLACES = {"abstracts": "pubmed", "textbook": "textbooks", "encyclopedia": "wiki
 """ddx-mini's sources, and the collection of MedCorp that each stands in for; the rest is
 StatPearls."""
 
+_FILES = {
+    "pubmed": "pubmed23n{:04d}",
+    "textbooks": "Textbook_{:02d}",
+    "wikipedia": "wiki20220301en{:03d}",
+}
+"""What the publishers call a file, from 1 on; a record's id is the file's name and its place."""
+_IN_A_FILE = 10_000  # records; articles of StatPearls have ten sections of one passage each
 
-def corpora(folder: Path, snippets: Iterable[Passage] = ()) -> None:
-    """``<folder>/medrag/<source>`` of all four sources; ``snippets`` are pubmed's first records.
 
-    The PMIDs of ddx-mini's passages are made up, beyond those that PubMed has given out.
+def corpora(
+    folder: Path,
+    snippets: Iterable[Passage] = (),
+    rows: Mapping[str, int] | None = None,
+    words: int = 0,
+) -> None:
+    """``<folder>/medrag/<source>`` of all four sources, in files as their publishers have them.
+
+    ``snippets`` are pubmed's first records, and ddx-mini's passages the next of each source. Where
+    ``rows`` wants more of a source, they are six sentences of ddx-mini each, or so many ``words``.
+    The PMIDs of all but snippets are made up, beyond those that PubMed has given out. Written once.
     """
-    records: dict[str, list[dict]] = {source: [] for source in _PLACES.values()}
-    articles: list[dict] = []
-    for i, row in enumerate(read("passages")):
-        source = _PLACES.get(row["source"])
-        if source is None:
-            articles.append(row)
+    snippets, note = list(snippets), folder / "medrag" / "made.json"
+    made_of = canonical_json([[p.pid for p in snippets], dict(rows or {}), words])
+    if note.exists() and note.read_text() == made_of:
+        return
+    known: dict[str, list[tuple]] = {source: [] for source in SOURCES}
+    for row in read("passages"):
+        known[_PLACES.get(row["source"], "statpearls")].append((row["title"], row["text"], None))
+    for i, p in enumerate(snippets):  # first, as a source may be read with a limit
+        known["pubmed"].insert(i, (p.title or p.text[:60], p.text, int(p.meta["pmids"][0])))
+    texts = [text for of_source in known.values() for _, text, _ in of_source]
+    parts = [part for text in texts for part in (text.split() if words else _SENTENCE.split(text))]
+    parts = sorted(set(parts))
+    for source, first in known.items():
+        missing = (rows or {}).get(source, 0) - len(first)
+        more = _made(parts, words or 6, missing, random.Random(source))
+        records = chain(first, more)
+        place = folder / "medrag" / source
+        if source == "statpearls":
+            archive = place / STATPEARLS.rsplit("/", 1)[1]
+            atomic_write(archive, partial(_statpearls, articles=records))
             continue
-        pmid = {"PMID": 90_000_000 + i} if source == "pubmed" else {}
-        records[source].append(_record(f"standin_{i}", row["title"], row["text"]) | pmid)
-    for i, p in enumerate(snippets):
-        extra = _record(f"snippet_{i}", p.title or p.text[:60], p.text)
-        records["pubmed"].insert(i, extra | {"PMID": int(p.meta["pmids"][0])})  # read with a limit
-    for source, rows in records.items():
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        atomic_write(folder / "medrag" / source / "chunk" / "standin.jsonl", text)
-    archive = folder / "medrag" / "statpearls" / STATPEARLS.rsplit("/", 1)[1]
-    atomic_write(archive, lambda file: _statpearls(file, articles))
+        for number in count(1):
+            some = list(islice(records, _IN_A_FILE))
+            if not some:
+                break
+            name, start = _FILES[source].format(number), 90_000_000 + number * _IN_A_FILE
+            lines = [
+                json.dumps(_record(source, f"{name}_{i}", record, start + i), ensure_ascii=False)
+                for i, record in enumerate(some)
+            ]
+            atomic_write(place / "chunk" / f"{name}.jsonl", "\n".join(lines) + "\n")
+    atomic_write(note, made_of)
+
+
+_SENTENCE = re.compile(r"(?<=[.!?]) ")
+
+
+def _made(parts: list[str], n: int, rows: int, chance: random.Random) -> Iterator[tuple]:
+    """Title, text and no PMID of so many passages of ``n`` parts each."""
+    for number in range(rows):
+        yield f"Passage {number}", " ".join(chance.choices(parts, k=n)), None
 
 
 def judged_snippets(sample: int, n: int = 300) -> list[Passage]:
@@ -61,38 +103,52 @@ def judged_snippets(sample: int, n: int = 300) -> list[Passage]:
     return found[:n]
 
 
-def _record(name: str, title: str, text: str) -> dict:
+def _record(source: str, name: str, record: tuple, made_up: int) -> dict:
     """A record as MedRAG publishes them: the text twice, once with its title."""
-    return {"id": name, "title": title, "content": text, "contents": f"{title}. {text}"}
+    title, text, pmid = record
+    row = {"id": name, "title": title, "content": text, "contents": f"{title}. {text}"}
+    return row | ({"PMID": pmid or made_up} if source == "pubmed" else {})
 
 
-def _statpearls(file: Path, rows: list[dict]) -> None:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for i, row in enumerate(rows):
-            data = (
-                f"<book-part><book-part-meta><title>{escape(row['title'])}</title></book-part-meta>"
-                f"<body><sec><title>{escape(row['aspect'])}</title><p>{escape(row['text'])}</p>"
-                "</sec></body></book-part>"
-            ).encode()
-            entry = tarfile.TarInfo(f"statpearls_NBK430685/article-{i}.nxml")
+def _statpearls(file: Path, articles: Iterator[tuple]) -> None:
+    """NCBI's archive: the same bytes at any time."""
+    with gzip.GzipFile(file, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as to:
+        for number in count(1):
+            sections = list(islice(articles, 10))
+            if not sections:
+                break
+            data = _article(sections).encode()
+            entry = tarfile.TarInfo(f"statpearls_NBK430685/article-{number}.nxml")
             entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
-    file.write_bytes(gzip.compress(packed.getvalue(), mtime=0))  # the same bytes at any time
+            to.addfile(entry, io.BytesIO(data))
+
+
+def _article(sections: list[tuple]) -> str:
+    """An article of StatPearls, called as its first section is: a passage a section."""
+    told = "".join(
+        f"<sec><title>{escape(title)}</title><p>{escape(text)}</p></sec>"
+        for title, text, _ in sections
+    )
+    title = f"<title-group><title>{escape(sections[0][0])}</title></title-group>"
+    return (
+        f"<book-part-wrapper><book-part><book-part-meta>{title}</book-part-meta>"
+        f"<body>{told}</body></book-part></book-part-wrapper>"
+    )
 
 
 MEDICINES = 2
 """Of evidence-mini's, the first so many have a leaflet."""
 
 
-def leaflets(folder: Path) -> None:
-    """TGA leaflets of evidence-mini's medicines, as text: the six headings and their answers."""
+def leaflets(folder: Path, headings: int = 0) -> None:
+    """TGA leaflets of evidence-mini's medicines, as text: the first so many headings, or all six,
+    and their answers."""
     texts: dict[str, list[str]] = {}
     for need in load_needs("evidence-mini"):
         heading = HEADINGS[need.heading].format(need.medicine)
         texts.setdefault(need.medicine, []).append(f"{need.heading}. {heading}\n{need.answer}\n")
     for medicine in list(texts)[:MEDICINES]:
-        atomic_write(folder / f"{medicine}.txt", "\n".join(texts[medicine]))
+        atomic_write(folder / f"{medicine}.txt", "\n".join(texts[medicine][: headings or None]))
 
 
 def pubmed(folder: Path) -> None:
