@@ -230,9 +230,9 @@ def on_card(shards: Sequence[np.ndarray], device: str) -> Iterator[dict[str, Sea
     """The exact searches of a card, each alone with its memory."""
     dim = shards[0].shape[1]
     ids = numbered(sum(map(len, shards)))
-    yield {f"int8, exact, {device}": dense(shards, ids, dim + 8, "int8", device)}
+    yield {"int8 on the card, exact": dense(shards, ids, dim + 8, "int8", device)}
     free_card()
-    yield {f"float16, exact, {device}": dense(shards, ids, 2 * dim, "torch", device)}
+    yield {"float16 on the card, exact": dense(shards, ids, 2 * dim, "torch", device)}
 
 
 # measuring ---------------------------------------------------------------------------------------
