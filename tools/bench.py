@@ -30,6 +30,7 @@ from lib.base import paths
 from lib.base.files import atomic_write
 from lib.base.provenance import read_result, write_result
 from lib.search.candidates import multiplies_int8
+from lib.search.choose import memory
 from lib.search.compressed import CompressedIndex
 from lib.search.index import DenseIndex
 from tools.bench_vectors import Sample, likeness, made, real_sample, widened
@@ -256,8 +257,7 @@ def machine() -> str:
     if info.exists():
         lines = info.read_text().splitlines()
         model = next((s.split(":")[1].strip() for s in lines if s.startswith("model name")), model)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB"
+    return f"{model}, {os.cpu_count()} cores, {memory() / 2**30:.0f} GiB"
 
 
 def vectors_table(size: str, sample: Sample, shards: Sequence[np.ndarray]) -> pd.DataFrame:

@@ -121,7 +121,9 @@ def _check_values(where: str, settled: type, settings: Mapping[str, Any]) -> Non
 def _recorded(spec: str) -> str:
     """ValueError for a model whose replies would not be recorded: its cells could not be
     distinguished from those of another model of the same name."""
-    if spec.startswith(("openai:", "vllm:", "transformers:")):
+    from lib.llm.connect import is_live
+
+    if is_live(spec):
         raise ValueError(
             "it must say where its replies are kept. "
             f'Next: llm = "record:data/recordings/live/mine.jsonl={spec}"'
