@@ -20,10 +20,11 @@ from lib.base.files import read_jsonl
 from lib.base.paths import RECORDINGS, ROOT
 from lib.base.provenance import read_result
 from lib.data.medrag import SOURCES, estimate, local_files
+from lib.data.passages import CORPORA
 from lib.datasets import SIZES, question_sets
 from lib.limit import PASSAGES
 from lib.llm.chat import Reply, ledger
-from lib.llm.connect import model_at
+from lib.llm.connect import is_called, live_of, writer_of
 from lib.methods.base import Budget, Method
 from lib.profiles import Profile, load_profile, methods_of
 from lib.readers import ChatReader
@@ -121,12 +122,12 @@ def tokens(p: Profile) -> pd.DataFrame:
     rows += [(f"answer: {s['name']}", s["llm"], *answer) for s in p.answerers if "llm" in s]
     judge = measured["chr_hypotheses"] + text["CHR"], JUDGED, JUDGED
     rows.append(("judge of mimics", p.judge, 1, *judge))
-    rows = [row for row in rows if "openai:" in row[1]]
+    rows = [row for row in rows if live_of(row[1])]
     table = pd.DataFrame(rows, columns=["who", "model", "requests", *_COUNTS])
     counts = ["requests", *_COUNTS]
     table[counts] *= questions(p) if rows else 0
     table = pd.concat([table, _evidence_tokens(p, measured)], ignore_index=True)
-    table["model"] = [model_at(s.rpartition("openai:")[2])[0] for s in table["model"]]
+    table["model"] = [writer_of(spec) for spec in table["model"]]
     return table.astype(dict.fromkeys(counts, int))
 
 
@@ -157,7 +158,7 @@ def _evidence_tokens(p: Profile, measured: Mapping[str, float]) -> pd.DataFrame:
     rows = [
         (f"evidence: {s['name']}", s["llm"], *(n // (1 if s.get("every") else 6) for n in counts))
         for s in p.evidence.get("answerers", [])
-        if "openai:" in s["llm"]
+        if live_of(s["llm"])
         for counts in [(asked, read, written, most)]
     ]
     return pd.DataFrame(rows, columns=["who", "model", "requests", *_COUNTS])
@@ -205,13 +206,12 @@ def hours(p: Profile) -> pd.DataFrame:
     total = tokens(p).groupby("model")[_COUNTS].sum()
     rows = []
     for model, (billions, met, gpus, alone) in MODELS.items():
-        if model not in total.index:
-            continue
-        reads = gpus * PEAK * READ / (2e9 * met)
-        writes = alone * p.workers * TOGETHER
-        read, *written = total.loc[model]
-        spent = [(read / reads + n / writes) / 3600 for n in written]
-        rows.append((model, gpus, 2 * billions, reads, writes, *spent))
+        for name in (one for one in total.index if is_called(model, one)):
+            reads = gpus * PEAK * READ / (2e9 * met)
+            writes = alone * p.workers * TOGETHER
+            read, *written = total.loc[name]
+            spent = [(read / reads + n / writes) / 3600 for n in written]
+            rows.append((name, gpus, 2 * billions, reads, writes, *spent))
     columns = ["model", "gpus", "weights_gb", "reads_per_s", "writes_per_s", "hours", "at_most"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -233,6 +233,13 @@ def sizes(p: Profile) -> pd.DataFrame:
         found.append((source, rows, whole.float16_gb * part, downloaded))
     table = pd.DataFrame(found, columns=["source", "rows", "float16_gb", "download_gb"])
     return table.assign(text_gb=table["rows"] * _measured()["bytes of a stored passage"] / 1e9)
+
+
+def rows(p: Profile) -> int:
+    """How many passages a profile searches, but for those of your own."""
+    others = [CORPORA[name].passages for name in p.corpora if name in {*CORPORA} - {*SOURCES}]
+    limited = [min(n, PASSAGES * p.limit or n) for n in others]
+    return int(sizes(p)["rows"].sum()) + sum(limited)
 
 
 BILL = ["what", "hours", "gpus", "disk_gb", "million_in", "million_out"]

@@ -14,9 +14,10 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -25,25 +26,24 @@ from lib import cost
 from lib.base import paths
 from lib.base.downloads import DownloadError, Resource, check_answers, load_registry
 from lib.base.files import read_manifest
-from lib.data.medrag import SOURCES, local_files
+from lib.data.medrag import DIM, SOURCES, local_files
 from lib.data.passages import CORPORA
 from lib.llm.chat import LLMError, in_parallel
-from lib.llm.connect import model_at
-from lib.llm.openai_chat import OpenAIChat
+from lib.llm.engines import BUNDLED, VLLM_MISSING
 from lib.model_files import check_files
 from lib.profiles import Profile, load_profile
+from lib.search.choose import memory, memory_of
 from lib.search.vectors import BLOCK_ROWS
+from lib.serve import Stage, ask, cards_of, encoding_on, stages
 from lib.studies.contradiction.evidence import load_needs
 from lib.studies.contradiction.pubmed import EUTILS, PubMed, PubMedError
 
 EVERYTHING = "every notebook"
 CONTRADICTION = "09_contradictions"
-ANSWER_S = 30
-"""Seconds that a server may take for its one tiny reply."""
 DAYS = 3
 """Days of encoding without a GPU that are still taken for a plan."""
 _MEMORY_GB = 4.0
-"""What the notebooks take beside the block of vectors that is searched at a time."""
+"""What the notebooks take beside the index."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,15 @@ class Need:
     """One thing that a run needs: what was ``found``, or why it is ``missing``, with what to do.
 
     ``stops`` is what is NOT RUN without it (``EVERYTHING``, a notebook, or rows of tables); empty
-    for what a run may find out by itself. ``model`` is what stands behind "record:<file>=" of a
-    server's.
+    for what a run may find out by itself. ``live`` is what stands behind "record:<file>=" of a
+    language model's.
     """
 
     what: str
     found: str = ""
     missing: str = ""
     stops: str = ""
-    model: str = ""
+    live: str = ""
 
     def line(self) -> str:
         """For a terminal: one line."""
@@ -205,60 +205,38 @@ def leaflets(p: Profile) -> list[Need]:
     ]
 
 
-# servers ------------------------------------------------------------------------------------------
+# language models ---------------------------------------------------------------------------------
 
 
-def asked_models(p: Profile) -> dict[str, list[str]]:
-    """What each model behind a server is used for, by what stands behind "record:<file>="."""
-    uses = [(p.llm, "texts of every method that asks a model")]
-    uses += [(p.judge, "the judge's rows in 07")]
-    uses += [(p.generated["llm"], "06_token_cost")] if "llm" in p.generated else []
-    uses += [(s["llm"], f"answers of {s['name']}") for s in p.answerers if "llm" in s]
-    evidence = p.evidence.get("answerers", [])
-    uses += [(s["llm"], f"answers of {s['name']} in 09") for s in evidence]
-    found: dict[str, list[str]] = {}
-    for spec, use in uses:
-        live = spec.partition("=")[2] if spec.startswith("record:") else ""
-        if live.startswith("openai:"):
-            found.setdefault(live, []).append(use)
-    return found
+def language_models(p: Profile, to_start: Collection[str] = ()) -> list[Need]:
+    """Each model that is asked, but for those ``to_start``: one behind a server for one token, one
+    in this process for its weights."""
 
-
-def servers(p: Profile) -> list[Need]:
-    """Each model behind a server, asked for one token."""
-    uses = asked_models(p)
-
-    def one(live: str) -> Need:
-        name, url = model_at(live.removeprefix("openai:"))
-        name = name or os.environ.get("CHR_LLM_MODEL", "")
-        stops = "; ".join(uses[live]) + ", but what is recorded"
-        found = _need(f"server of {name or '?'}", stops, lambda: served(name, url))
-        missing = found.missing.removeprefix(f"{name} ")
-        return Need(found.what, found.found, missing, stops, live)
-
-    return in_parallel(one, list(uses))
-
-
-def served(model: str, url: str) -> str:
-    """That a server answers as the model that is named; LLMError or ValueError, which say what to
-    do, where it does not."""
-    if not (model and url):
-        raise LLMError(f"no address. Next: write @http://... behind openai:{model} in the profile")
-    server = OpenAIChat(model, url, timeout_s=ANSWER_S, max_retries=0)
-    (reply,) = server.generate([{"role": "user", "content": "Say yes."}], max_tokens=1)
-    names = [reply.model, *server.listed()]
-    if not any(is_called(model, name) for name in names):
-        raise LLMError(
-            f"{server.base_url} answers as {reply.model!r:.80}, not as {model}. Next: give the "
-            f"address of {model}, or name what is served: openai:{reply.model}@{url}"
+    def one(stage: Stage) -> Need:
+        stops = "; ".join(stage.uses) + ", but what is recorded"
+        if not stage.url:
+            found = _need(f"model {stage.model}", stops, lambda: _in_process(stage.live))
+        else:
+            found = _need(f"server of {stage.model}", stops, lambda: _served(stage))
+        return replace(
+            found, missing=found.missing.removeprefix(f"{stage.model} "), live=stage.live
         )
-    return f"answers at {server.base_url}"
+
+    return in_parallel(one, [stage for stage in stages(p) if stage.live not in to_start])
 
 
-def is_called(model: str, name: str) -> bool:
-    """Whether a server's name is the model's: with or without its owner, or a date behind it."""
-    model, name = model.casefold(), name.casefold()
-    return name in (model, model.rpartition("/")[2]) or name.startswith(f"{model}-20")
+def _served(stage: Stage) -> str:
+    if not stage.address:
+        raise LLMError(f"no address. Next: write @http://... behind {stage.live} in the profile")
+    return ask(stage.model, stage.address)
+
+
+def _in_process(live: str) -> str:
+    kind, _, rest = live.partition(":")
+    if kind == "vllm" and find_spec("vllm") is None:
+        raise LLMError(VLLM_MISSING)
+    model = rest.partition("?")[0]
+    return "bundled" if model == BUNDLED else _weights(model)
 
 
 # the machine --------------------------------------------------------------------------------------
@@ -267,29 +245,46 @@ def is_called(model: str, name: str) -> bool:
 def machine(p: Profile, bill: pd.DataFrame) -> list[Need]:
     """Disk, memory, open files and GPUs, against what is still to be done. A run is not stopped."""
     return [
-        _need("disk", "", lambda: _disk(bill)),
-        _need("memory", "", lambda: _memory(bill)),
+        _need("disk", "", lambda: _disk(p, bill)),
+        _need("memory", "", lambda: _memory(p)),
         _need("open files", "", lambda: _open_files(p)),
         _need("GPUs", "", lambda: _gpus_for(p, bill)),
     ]
 
 
-def _disk(bill: pd.DataFrame) -> str:
+def _disk(p: Profile, bill: pd.DataFrame) -> str:
     """Weights of the servers' models are not counted: they are elsewhere, or loaded already."""
-    kept = sum(f.stat().st_size for f in paths.cache().rglob("*") if f.is_file()) / 1e9
-    ours = bill[bill["million_in"].isna()]["disk_gb"].sum()
-    free, left = shutil.disk_usage(paths.cache()).free / 1e9, max(0.0, ours - kept)
+    needed = bill[bill["million_in"].isna()].set_index("what")["disk_gb"]
+    if _is_stored(p):
+        needed = needed.drop(["downloads", "texts"], errors="ignore")
+    made = min(needed.get("vectors", 0.0), _vectors_gb(p))
+    free, left = shutil.disk_usage(paths.cache()).free / 1e9, needed.sum() - made
     told = f"{left:,.1f} GB to come in {paths.shown(paths.cache())}, {free:,.0f} GB are free"
     if left > free:
         raise OSError(f"{told}. Next: put the cache on a larger disk: export CHR_CACHE=...")
     return told
 
 
-def _memory(bill: pd.DataFrame) -> str:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    if total < _MEMORY_GB:
-        raise OSError(f"{total:.0f} GB, needed are {_MEMORY_GB:.0f}. Next: another machine")
-    return f"{total:.0f} GB"
+def _vectors_gb(p: Profile) -> float:
+    """What is kept of passages' vectors by this profile's encoder, as it stores them."""
+    size = 0
+    for file in paths.cache("vectors").glob("*.npy"):
+        made = (read_manifest(file, verify=False) or {}).get("settings", {})
+        of_encoder = made.get("encoder", "").partition("|")[0] == p.encoder
+        if of_encoder and (made["tower"], made["dtype"]) == ("article", p.vectors):
+            size += file.stat().st_size
+    return size / 1e9
+
+
+def _memory(p: Profile) -> str:
+    cards = _cards(p.devices or encoding_on(p))
+    name, kept = memory_of(p.backend, cost.rows(p), DIM, p.vectors, cards)
+    needed, there = _MEMORY_GB + kept / 1e9, memory() / 1e9
+    told = f"{needed:.1f} GB, {kept / 1e9:.1f} of them for the index ({name})"
+    if there < needed:
+        how = 'another machine, or backend = "compressed"'
+        raise OSError(f"{there:.0f} GB, needed are {told}. Next: {how}")
+    return f"{there:.0f} GB, needed are {told}"
 
 
 def _open_files(p: Profile) -> str:
@@ -298,8 +293,7 @@ def _open_files(p: Profile) -> str:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    blocks = sum(CORPORA[name].passages for name in p.corpora if name in CORPORA)
-    needed = 256 + 2 * p.workers + blocks // BLOCK_ROWS
+    needed = 256 + 2 * p.workers + cost.rows(p) // BLOCK_ROWS
     if hard != resource.RLIM_INFINITY and hard < needed:
         told = f"{hard} may be open, needed are {needed}"
         raise OSError(f"{told}. Next: sudo prlimit --pid $$ --nofile={needed}")
@@ -316,22 +310,26 @@ def _gpus_for(p: Profile, bill: pd.DataFrame) -> str:
 
 def gpus(p: Profile) -> int:
     """How many CUDA devices encode."""
+    return len(_cards(encoding_on(p)))
+
+
+def _cards(named: Sequence[str]) -> list[str]:
+    """The CUDA devices among those named that there are; all where none is named."""
     import torch
 
-    given, there = p.encoder_options.get("device", ()), torch.cuda.device_count()
-    named = [given] if isinstance(given, str) else given
-    return min(there, sum(name.startswith("cuda") for name in named)) if named else there
+    there = torch.cuda.device_count()
+    return [f"cuda:{card}" for card in sorted(cards_of(named, there)) if card < there]
 
 
 # all of it ----------------------------------------------------------------------------------------
 
 
-def needs(p: Profile) -> list[Need]:
-    """Every need of a run that can stop a part of it."""
-    return [*data(p), *models(p), *leaflets(p), *servers(p)]
+def needs(p: Profile, to_start: Collection[str] = ()) -> list[Need]:
+    """Every need of a run that can stop a part of it, but for servers that are yet ``to_start``."""
+    return [*data(p), *models(p), *leaflets(p), *language_models(p, to_start)]
 
 
-def missing_parts(p: Profile) -> dict[str, str]:
+def missing_parts(p: Profile, to_start: Collection[str] = ()) -> dict[str, str]:
     """Before a run: the notebooks that are NOT RUN and why. What else is missing is printed.
 
     RuntimeError where every notebook would stop. Models that nobody serves are set aside for the
@@ -341,16 +339,16 @@ def missing_parts(p: Profile) -> dict[str, str]:
 
     from lib.llm.connect import SET_ASIDE
 
-    absent = [need for need in needs(p) if need.missing]
+    absent = [need for need in needs(p, to_start) if need.missing]
     if fatal := [need for need in absent if need.stops == EVERYTHING]:
         others = f" ({len(fatal) - 1} more: make doctor says which)" if fatal[1:] else ""
         raise RuntimeError(f"{fatal[0].what}: {fatal[0].missing}{others}")
     for need in absent:
         print(f"NOT RUN: {need.stops}: {need.what}: {need.missing}", file=sys.stderr, flush=True)
     os.environ.pop(SET_ASIDE, None)
-    if aside := {need.model: need.missing for need in absent if need.model}:
+    if aside := {need.live: need.missing for need in absent if need.live}:
         os.environ[SET_ASIDE] = json.dumps(aside)
-    return {need.stops: f"{need.what}: {need.missing}" for need in absent if not need.model}
+    return {need.stops: f"{need.what}: {need.missing}" for need in absent if not need.live}
 
 
 def priced(bill: pd.DataFrame, prices: Mapping[str, float]) -> pd.DataFrame:

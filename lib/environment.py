@@ -38,10 +38,11 @@ def machine() -> str:
     """Cores, memory and GPUs in one line. Not for cells that nbval checks."""
     import torch
 
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    from lib.search.choose import memory
+
     gpus = torch.cuda.device_count()
     gpu_text = f"{gpus or 'no'} GPU" + ("s" if gpus > 1 else "")
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {gpu_text}"
+    return f"{os.cpu_count()} cores, {memory() / 2**30:.0f} GiB of memory, {gpu_text}"
 
 
 def check_weights() -> list[str]:

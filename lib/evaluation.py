@@ -33,7 +33,7 @@ from lib.forms import (
 )
 from lib.index_build import by_codes
 from lib.llm.chat import ChatModel
-from lib.llm.connect import connect
+from lib.llm.connect import connect, is_live
 from lib.methods import METHODS, Method
 from lib.methods.base import Expansion, Search, check_method, code_of, has_lambda
 from lib.methods.own import file_of, load_method
@@ -192,7 +192,7 @@ def _connected(llm: ChatModel | str | None, home: Path | None) -> ChatModel | No
     """The model that a spec names; what a server says is recorded in ``home``."""
     if not isinstance(llm, str):
         return llm
-    if home and llm.startswith(("openai:", "vllm:", "transformers:")):
+    if home and is_live(llm):
         llm = f"record:{(home / 'replies.jsonl').resolve()}={llm}"
     return connect(llm)
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from lib.base import paths
@@ -55,11 +56,12 @@ def run(name: str, output: Path, parameters: dict) -> None:
     print(f"[{name}] done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
-def prepare(profile: str, parameters: dict) -> dict[str, str]:
+def prepare(profile: str, parameters: dict, to_start: Collection[str] = ()) -> dict[str, str]:
     """Read, cut and embed the passages first, in this terminal, where size, time and progress show.
 
     The notebooks then find the vectors in the cache. Whatever else a run needs is looked for before
-    that (``lib.doctor``): the notebooks that are NOT RUN are returned, with the reason.
+    that (``lib.doctor``), but for the servers that are yet ``to_start``: the notebooks that are NOT
+    RUN are returned, with the reason.
     """
     from lib import cost, doctor
     from lib.embed import load_encoder
@@ -77,7 +79,7 @@ def prepare(profile: str, parameters: dict) -> dict[str, str]:
             f"{size.float16_gb:.2f} GB as float16; memory: a block of each at a time",
             file=sys.stderr,
         )
-    not_run = doctor.missing_parts(p)
+    not_run = doctor.missing_parts(p, to_start)
     if doctor.CONTRADICTION not in not_run:
         asked, name = load_needs(p.evidence["name"]), p.evidence["name"]
         print(f"contradiction study: {name}, {len(asked):,} questions", file=sys.stderr)

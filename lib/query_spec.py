@@ -140,6 +140,11 @@ class SearchSpec:
             raise ValueError(f"lambda is {self.lam}: the form {self.form!r} needs lambda >= 0")
 
     @property
+    def needs_every_passage(self) -> bool:
+        """Whether it scores or moves all passages, which an index of candidates cannot do."""
+        return self.form in ("softmax", "csls") or self.space != "cosine"
+
+    @property
     def searches_many(self) -> bool:
         """Whether the form takes every mimic text of its kind."""
         return self.form in _MANY

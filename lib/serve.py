@@ -30,7 +30,7 @@ from lib.base.files import atomic_write, canonical_json, read_jsonl, sha256_byte
 from lib.base.provenance import code_hash
 from lib.cost import MODELS
 from lib.llm.chat import LLMError
-from lib.llm.connect import SET_ASIDE, model_at, writer_of
+from lib.llm.connect import SET_ASIDE, is_called, live_of, model_at, writer_of
 from lib.llm.openai_chat import OpenAIChat, is_local
 from lib.profiles import Profile, load_profile
 
@@ -43,6 +43,8 @@ COMMAND = "vllm serve {model} --tensor-parallel-size {gpus} --max-model-len {con
 _URL = "http://localhost:8000/v1"
 _CONTEXT = 16384
 """Tokens that an expander or a judge is served with."""
+ANSWER_S = 60
+"""Seconds that a server may take for its one tiny reply."""
 _START_S, _STOP_S, _GLANCE_S = 3600, 60, 2.0
 
 
@@ -62,10 +64,15 @@ class Stage:
         return writer_of(self.live)
 
     @property
-    def url(self) -> str:
-        """Where it is served; empty for a model in this process."""
+    def address(self) -> str:
+        """Where the profile, or CHR_LLM_URL, says that it is served; empty where neither does."""
         kind, _, rest = self.live.partition(":")
-        return (model_at(rest)[1] or _URL) if kind == "openai" else ""
+        return model_at(rest)[1] if kind == "openai" else ""
+
+    @property
+    def url(self) -> str:
+        """Where it is served, or will be; empty for a model in this process."""
+        return self.address or (_URL if self.live.startswith("openai:") else "")
 
     def command(self, form: str = COMMAND) -> list[str]:
         """The words of the command that serves it."""
@@ -82,18 +89,18 @@ class Stage:
 def stages(p: Profile) -> list[Stage]:
     """The models that a profile asks and records, in the order in which one needs another's texts:
     the expander, who really writes, the answerers, the judge, the contradiction study's."""
-    uses = [(p.llm, "expansions", _CONTEXT)]
-    uses += [(p.generated["llm"], "what is generated", _CONTEXT)] if "llm" in p.generated else []
-    chats = [one for one in p.answerers if "llm" in one]
-    uses += [(one["llm"], one["name"], one.get("context_tokens", 8192)) for one in chats]
-    uses += [(p.judge, "grades of mimics", _CONTEXT)]
+    uses = [(p.llm, "texts of every method that asks a model", _CONTEXT)]
+    uses += [(p.generated["llm"], "06_token_cost", _CONTEXT)] if "llm" in p.generated else []
+    for one in (one for one in p.answerers if "llm" in one):
+        use = f"answers of {one['name']}"
+        uses.append((one["llm"], use, one.get("context_tokens", 8192)))
+    uses += [(p.judge, "the judge's rows in 07", _CONTEXT)]
     evidence = p.evidence.get("answerers", [])
-    uses += [(one["llm"], f"contradictions: {one['name']}", 8192) for one in evidence]
+    uses += [(one["llm"], f"answers of {one['name']} in 09", 8192) for one in evidence]
     found: dict[str, list[tuple[str, str, int]]] = {}
     for spec, use, context in uses:
-        kind, _, rest = spec.partition(":")
-        file, _, live = rest.partition("=")
-        if kind == "record" and live:
+        if live := live_of(spec):
+            file = spec.removeprefix("record:").partition("=")[0]
             found.setdefault(live, []).append((file, use, context))
     made = []
     for live, entries in found.items():
@@ -116,14 +123,23 @@ def cards_to_serve(p: Profile, given: str | None, count: int) -> str:
 
 
 def _searching(p: Profile, count: int) -> set[int]:
-    """The cards that encode and search: those that are named, or every one where either names
+    """The cards that encode and search: those that are named, or every one where the encoder names
     none."""
-    encoding = p.encoder_options.get("device", ())
-    encoding = [encoding] if isinstance(encoding, str) else encoding
-    if not encoding:
-        return set(range(count))
-    named = [device.partition(":") for device in (*encoding, *p.devices)]
-    return {int(number or 0) for kind, _, number in named if kind == "cuda"}
+    encoding = encoding_on(p)
+    return cards_of([*encoding, *p.devices] if encoding else [], count)
+
+
+def encoding_on(p: Profile) -> Sequence[str]:
+    """The devices that the profile names for its encoder."""
+    given = p.encoder_options.get("device", ())
+    return [given] if isinstance(given, str) else given
+
+
+def cards_of(named: Sequence[str], count: int) -> set[int]:
+    """The cards among these devices, by number; all ``count`` where no device is named."""
+    parts = [device.partition(":") for device in named]
+    cards = {int(number or 0) for kind, _, number in parts if kind == "cuda"}
+    return cards if named else set(range(count))
 
 
 def placement(p: Profile, serving: str, count: int) -> list[str]:
@@ -146,22 +162,37 @@ def placement(p: Profile, serving: str, count: int) -> list[str]:
 # one stage ----------------------------------------------------------------------------------------
 
 
-def answers(stage: Stage) -> bool:
-    """Whether the model's server answers a request. LLMError where it answers as another model."""
-    server = OpenAIChat(stage.model, stage.url, timeout_s=60, max_retries=0)
+class AnotherModel(LLMError):
+    """A server answers, and not as the model that is asked for."""
+
+
+def ask(model: str, url: str) -> str:
+    """Ask a server for one token: where it answers. LLMError, with what to do, where nobody does;
+    AnotherModel where another model does."""
+    server = OpenAIChat(model, url, timeout_s=ANSWER_S, max_retries=0)
     try:
         (reply,) = server.generate([{"role": "user", "content": "Say yes."}], max_tokens=1)
-        name = reply.model.casefold()
     except LLMError as error:
         if error.status != 404:
-            return False
-        name = ""  # it is up, and knows no such model
-    wanted = stage.model.casefold()
-    if name not in (wanted, wanted.rpartition("/")[2]):
-        raise LLMError(
-            f"{stage.url} does not serve {stage.model}, but {name or 'another model'}. Next: stop "
-            "that server, or name what it serves in the profile"
+            raise
+        raise AnotherModel(f"{server.base_url} does not serve {model}: {error}", 404) from None
+    names = [reply.model, *server.listed()]
+    if not any(is_called(model, name) for name in names):
+        raise AnotherModel(
+            f"{server.base_url} answers as {reply.model!r:.80}, not as {model}. Next: give the "
+            f"address of {model}, or name what is served: openai:{reply.model}@{url}"
         )
+    return f"answers at {server.base_url}"
+
+
+def answers(stage: Stage) -> bool:
+    """Whether the model's server answers a request. AnotherModel where another model does."""
+    try:
+        ask(stage.model, stage.url)
+    except AnotherModel:
+        raise
+    except LLMError:
+        return False
     return True
 
 
@@ -336,8 +367,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     from lib.notebooks import NOTEBOOKS, prepare
 
-    not_run = prepare(given.profile, {"limit": given.limit} if given.limit else {})
-    os.environ.pop(SET_ASIDE, None)  # a server that is not up yet is started when it is its turn
+    # A server on this machine that is not up yet is started when it is its turn.
+    to_start = {stage.live for stage in stages(p) if is_local(stage.url)}
+    not_run = prepare(given.profile, {"limit": given.limit} if given.limit else {}, to_start)
     asked = [name for name in NOTEBOOKS if ASKING.match(name) and name not in not_run]
     run_stages(p, lambda: ask_notebooks(p, given.profile, given.limit, asked), given.serve, serving)
     print(f"all stages are done. Next: make figures PROFILE={given.profile}")

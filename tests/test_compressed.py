@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lib.base.files import write_manifest
+from lib.base.paths import say_once
 from lib.search import choose, compressed, scoring, whitening
 from lib.search.candidates import multiplies_int8
 from lib.search.compressed import CompressedIndex
@@ -133,6 +134,7 @@ def test_few_passages_and_odd_numbers_of_groups():
 def test_scores_of_every_passage_are_refused_and_forms_take_their_candidates(index, exact, capsys):
     vectors = np.stack([PLUS, 2 * PLUS - NEAREST], axis=1)
     offsets = np.zeros((60, 2))
+    say_once.cache_clear()
     found = scoring.search_forms(index, vectors, offsets, 5)
     wanted = scoring.search_forms(exact, vectors, offsets, 5)
     assert np.mean([np.isin(a, b).mean() for a, b in zip(wanted.ids, found.ids, strict=True)]) > 0.9
@@ -147,6 +149,26 @@ def test_scores_of_every_passage_are_refused_and_forms_take_their_candidates(ind
     ):
         with pytest.raises(ValueError, match='compressed.*backend = "torch"'):
             refused()
+
+
+def test_where_so_few_can_be_found_that_all_are_scored_every_score_is_exact(index, exact):
+    """As many as ten times the candidates are; one more, and nothing says that none is missed."""
+    vectors = np.stack([PLUS, NEAREST], axis=1)
+    few = CompressedIndex(SHARDS, IDS, candidates=N // 10)
+    assert not few.approximate
+    assert CompressedIndex(SHARDS, IDS, candidates=N // 10 - 1).approximate
+    assert index.approximate and not index.subset(np.arange(N) < 2000).approximate
+    penalty = scoring.hubness(exact, PLUS)
+    for search in (
+        lambda on: scoring.search_scored(on, vectors, scoring.log_sum_exp(1.0, 0.1), 5),
+        lambda on: scoring.search_with_penalty(on, PLUS, penalty, 0.5, 5),
+        lambda on: scoring.search_forms(on, vectors, np.zeros((60, 2)), 5),
+        lambda on: whitening.transformed(on, whitening.centred(whitening.moments(on))).search(
+            PLUS, 5
+        ),
+    ):
+        assert search(few).ids.tolist() == search(exact).ids.tolist()
+    assert scoring.hubness(few, PLUS).tolist() == penalty.tolist()
 
 
 # the file of codes -------------------------------------------------------------------------------
@@ -243,7 +265,7 @@ def test_every_backend_opens_by_its_name():
         if name == "int8" and not multiplies_int8("cpu"):
             continue
         opened = choose.open_dense(SHARDS, IDS, backend=name)
-        assert opened.approximate == (name == "compressed")
+        assert not opened.approximate  # so few are searched exactly, by codes too
         assert opened.search(PLUS, 1).ids.shape == (60, 1)
     with pytest.raises(ValueError, match="anoy.*compressed"):
         choose.open_dense(SHARDS, IDS, backend="anoy")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,13 @@ import pytest
 
 from lib import cost, doctor, notebooks
 from lib.base import paths
+from lib.base.files import write_manifest
 from lib.datasets import SIZES
-from lib.llm.connect import SET_ASIDE, connect
+from lib.llm.connect import SET_ASIDE, connect, is_called
 from lib.llm.recorder import RecordingMiss
 from lib.profiles import FIELDS, load_profile
+from lib.search import choose
+from lib.serve import ask, stages
 from lib.studies.contradiction.evidence import HEADINGS
 from lib.studies.main_tables.accuracy import same_setup
 from tests.rehearsal import stand_ins
@@ -107,12 +111,10 @@ def test_the_shipped_profile_is_the_papers_with_an_address_for_every_model():
     places = {"name", "title", "llm", "judge", "answerers", "evidence"}
     for field in set(FIELDS) - places:
         assert getattr(shipped, field) == getattr(paper, field), field
-    asked = doctor.asked_models(paper)
-    addressed = {
-        live.partition("@")[0]: uses for live, uses in doctor.asked_models(shipped).items()
-    }
+    asked = {stage.live: stage.uses for stage in stages(paper)}
+    addressed = {stage.live.partition("@")[0]: stage.uses for stage in stages(shipped)}
     assert addressed == asked and len(asked) == 9
-    assert models_of(SHIPPED.read_text()) == sorted(it.removeprefix("openai:") for it in asked)
+    assert models_of(SHIPPED.read_text()) == sorted(stage.model for stage in stages(paper))
     said = tomllib.loads(SHIPPED.read_text())
     assert {"leaflets" in said["evidence"]["name"], said["evidence"]["email"]} == {True, ""}
     assert {"workers", "devices", "encoder_options"} <= said.keys()
@@ -124,9 +126,11 @@ def test_the_shipped_profile_is_the_papers_setup_wherever_its_models_are():
     asked = {name: SIZES[name] for name in shipped.questions}
     where = {"device": ["cuda:1"], "query_model": "/models/MedCPT-Query-Encoder"}
     moved = replace(shipped, encoder_options=where, workers=2, backend="faiss")
-    for method in ("hyde", "thinkqe", "chr"):
-        for profile in (shipped, moved):
+    for profile in (shipped, moved):
+        for method in ("standard", "hyde", "thinkqe_table3", "chr"):
             assert same_setup(profile, asked, expander=EXPANDER, method=method)
+        # What the paper prints is judged in the budget that it prints.
+        assert not same_setup(profile, asked, expander=EXPANDER, method="thinkqe")
     for field, other in (
         ("encoder_options", {"query_model": "/models/other"}),
         ("encoder_options", {"article_tokens": 64}),
@@ -205,13 +209,13 @@ def test_a_server_that_is_down_or_answers_as_another_model_is_named(filled, tmp_
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(doctor.LLMError, match=r"Connection error.*Next: .*curl"):
-            doctor.served("org/model", f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
+            ask("org/model", f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
     other = LogServer(Yes(), tmp_path / "other.jsonl", author="Small")
     says = "answers as 'Small as org/model', not as org/model.*Next"
     with other, pytest.raises(doctor.LLMError, match=says):
-        doctor.served("org/model", other.url)
+        ask("org/model", other.url)
     with LogServer(Yes(), tmp_path / "named.jsonl", author="Small", models=["org/model"]) as named:
-        assert doctor.served("org/model", named.url)
+        assert ask("org/model", named.url)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +228,7 @@ def test_a_server_that_is_down_or_answers_as_another_model_is_named(filled, tmp_
     ],
 )
 def test_a_model_is_called_by_its_name_without_owner_or_with_a_date(named, said, same):
-    assert doctor.is_called(named, said) == same
+    assert is_called(named, said) == same
 
 
 def test_a_disk_or_a_limit_that_is_too_small_is_said(filled, monkeypatch, capsys):
@@ -238,6 +242,82 @@ def test_a_disk_or_a_limit_that_is_too_small_is_said(filled, monkeypatch, capsys
     assert status == 1 and len(missing(said)) == 2
     assert re.search(r"disk: .*free\. Next: .*CHR_CACHE", said)
     assert re.search(r"open files: 300 .*Next: .*--nofile=\d+", said)
+
+
+def test_only_what_this_run_will_not_make_again_is_off_its_disk(filled):
+    """Of the cache its own texts, and its encoder's vectors of passages, as it stores them."""
+    p = load_profile(str(filled))
+    bill = cost.bill(p, gpus=1)
+    bill.loc[bill["what"] == "vectors", "disk_gb"] = 0.5
+
+    def to_come() -> float:
+        return float(re.match(r"[\d.]+", doctor._disk(p, bill))[0])
+
+    def keep(name: str, **settings) -> None:
+        with open(paths.cache("vectors") / name, "wb") as file:
+            file.truncate(200_000_000)  # of zeros: it takes no room
+        made = {"encoder": "medcpt|x|y", "tower": "article", "dtype": "float16", "dim": 32}
+        write_manifest(Path(file.name), rows=1, settings=made | settings)
+
+    whole = to_come()
+    (paths.cache("pubmed") / "other.bin").write_bytes(b"x")
+    for i, other in enumerate(({"encoder": "minilm|x"}, {"tower": "query"}, {"dtype": "float32"})):
+        keep(f"{i}.npy", **other)
+    assert to_come() == whole > 0.5
+    keep("mine.npy")
+    assert to_come() == pytest.approx(whole - 0.2, abs=0.11)
+
+
+@pytest.mark.parametrize(
+    ("changes", "index"),
+    [
+        ({}, (0, "torch")),  # float16, read where it is mapped
+        ({"vectors": "float32"}, (3072, "torch")),
+        ({"backend": "faiss", "vectors": "float32"}, (0, "faiss")),
+        ({"backend": "int8"}, (776, "int8")),
+        ({"backend": "compressed"}, (96, "compressed")),
+        ({"backend": "auto"}, (96, "compressed")),
+    ],
+)
+def test_memory_is_what_the_chosen_index_keeps(changes, index, monkeypatch):
+    monkeypatch.delenv("CHR_MIRROR", raising=False)
+    bytes_each, name = index
+    p = replace(load_profile("paper"), devices=("cpu",), **changes)
+    needed = 4 + 54_227_000 * bytes_each / 1e9
+    for share, fits in ((1.01, True), (0.99, False)):
+        there = int(share * needed * 1e9)
+        for module in (doctor, choose):
+            monkeypatch.setattr(module, "memory", lambda there=there: there)
+        need = doctor.machine(p, cost.bill(p, 1))[1]
+        assert bool(need.found) == fits and f"for the index ({name})" in need.found + need.missing
+        assert f"needed are {needed:.1f} GB" in need.found + need.missing
+
+
+def test_a_model_in_this_process_is_looked_for_and_priced(filled, monkeypatch, capsys):
+    """vLLM that is not installed, weights that are not there, and those that are."""
+    weights = filled.parent / "Qwen2.5-7B-Instruct"
+    weights.mkdir()
+    (weights / "config.json").write_text("{}")
+    (weights / "model.safetensors").write_text("x")
+    for name, live in (
+        (EXPANDER, f"vllm:{EXPANDER}?tensor_parallel_size=4"),
+        (FIRST, "transformers:/nowhere/weights"),
+        ("Qwen/Qwen2.5-7B-Instruct", f"transformers:{weights}"),
+    ):
+        without(rf'openai:{name}@[^"]*', live)(filled)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    status, said = run(monkeypatch, capsys, filled)
+    vllm, absent = missing(said)
+    assert re.search(rf"model {EXPANDER}: vLLM is not installed.*make vllm.*texts of every", vllm)
+    assert re.search("model /nowhere/weights: there is no such folder.*NOT RUN.*Llama-3-8B", absent)
+    assert re.search("ok +model Qwen2.5-7B-Instruct: in a folder", said) and status == 1
+    bill = cost.bill(load_profile(str(filled)), gpus=1).set_index("what")
+    served = cost.bill(load_profile(str(SHIPPED)), gpus=1).set_index("what")
+    spent = ["hours", "million_in", "million_out"]
+    share = cost.questions(load_profile(str(filled))) / cost.questions(load_profile(str(SHIPPED)))
+    for name, recorded_as in ((EXPANDER, EXPANDER), ("Qwen/Qwen2.5-7B-Instruct", weights.name)):
+        whole = served.loc[name, spent] * share
+        assert bill.loc[recorded_as, spent].tolist() == pytest.approx(whole.tolist(), rel=1e-3)
 
 
 def test_the_bill_counts_each_model_and_is_priced(filled, monkeypatch, capsys):

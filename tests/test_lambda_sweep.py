@@ -17,6 +17,7 @@ from lib.embed import HashEncoder
 from lib.profiles import Profile, load_profile
 from lib.query_spec import DRAWS, SearchSpec
 from lib.search.adaptive import drift_budget
+from lib.search.compressed import CompressedIndex
 from lib.search.contrast import matched_rotation
 from lib.stats import METRICS, measure
 from lib.studies.lambda_sweep import study as sweep
@@ -313,6 +314,34 @@ def test_after_ctrl_c_the_same_command_searches_only_what_is_left_and_says_so(
     assert {arm for arm, _ in searched} == set(values["arm"])
 
 
+def test_on_codes_what_needs_every_passage_is_not_run_by_name_and_the_rest_is(
+    bench, results, own_folders, capsys
+):
+    """Of 390 passages codes give 30 candidates; where they give 39, all are scored."""
+    before = bench.retriever
+    vectors = before.index.vectors(np.arange(len(before.index)))
+
+    def on_codes(candidates: int) -> dict:
+        index = CompressedIndex([vectors], before.index.ids, candidates=candidates)
+        retriever = replace(before, index=index, _spaces={})
+        return shown(made_results(replace(bench, retriever=retriever)))
+
+    def shown(found: dict) -> dict:
+        return {kind: set(found[kind][name]) for kind, name in columns.items()}
+
+    columns = {"choices": "form", "curves": "family"}
+    whole = shown(results)
+    paths.say_once.cache_clear()
+    assert on_codes(39) == whole and "NOT RUN" not in capsys.readouterr().err
+    left = on_codes(30)
+    absent = {"CSLS, no mimic", "softmax of several", "centred", "whitened"}
+    assert whole["choices"] - left["choices"] == absent
+    assert whole["curves"] - left["curves"] == {"chr+centred"}
+    said = capsys.readouterr().err
+    for name in ("csls", "softmax+tau0.05", "chr+centred", "chr+white0.1"):
+        assert f"made-up, {name}: NOT RUN, " in said
+
+
 def test_curves_follow_from_the_outcomes_on_every_subset(bench, results, stored):
     b, curves = bench.benchmark, results["curves"]
     hardest = sorted(b.test, key=lambda q: -bench.cosines[q])[: math.ceil(len(b.test) / 10)]
@@ -334,7 +363,7 @@ def test_curves_follow_from_the_outcomes_on_every_subset(bench, results, stored)
         for metric in METRICS:
             assert row[metric] == pytest.approx(means[metric], abs=1.01e-3), row["arm"]
     whole = curves[curves["subset"] == "all"][2:]
-    assert set(whole["family"]) == {family_of(spec) for spec in families(b)}
+    assert set(whole["family"]) == {family_of(spec) for spec in families(bench)}
     assert all(group == list(LAMBDAS) for group in whole.groupby("family")["lambda"].agg(list))
     assert set(curves.loc[curves["subset"] != "all", "family"]) == {"chr"}
     marks = results["questions"].set_index("qid")

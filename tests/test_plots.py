@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -55,7 +56,8 @@ def test_no_colour_has_two_meanings_in_a_family():
 def test_every_arm_and_row_has_words_of_its_own():
     benchmark = load_benchmark("ddx-mini")
     benchmark = replace(benchmark, several=tuple((text,) for text in benchmark.h_plus))
-    bench = OpenBenchmark(benchmark, None, {}, lambdas=(0.0, 0.4, 1.0))
+    searched = SimpleNamespace(index=SimpleNamespace(approximate=False))
+    bench = OpenBenchmark(benchmark, searched, {}, lambdas=(0.0, 0.4, 1.0))
     bench.__dict__["cosines"] = dict.fromkeys(benchmark.qids, 0.5)
     arms = {arm.name: arm for group in candidates(bench).values() for arm in group}
     arms |= arms_on_test(bench, {})

@@ -21,6 +21,7 @@ from lib.data.passages import CORPORA
 from lib.embed import HashEncoder
 from lib.methods import METHODS
 from lib.profiles import ROWS, check_names, load_profile, methods_of, profile_names, profile_table
+from lib.report import reported
 from lib.search.index import DenseIndex
 from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRIEVAL, RANDOM
 
@@ -316,6 +317,53 @@ file = "beside.py:Rocchio"
     added = load_profile("mini", methods=["beside.py:Rocchio"])
     assert methods_of(added)["hyde"] == methods_of(base)["hyde"] and "rocchio" in methods_of(added)
     assert "rocchio" not in METHODS and list(methods_of(base)) == list(METHODS), "its alone"
+
+
+def test_a_method_is_run_once_more_like_another_with_other_settings(own):
+    """From the shipped defaults, not from what the profile sets for the other."""
+    text = """
+base = "mini"
+[methods.hyde]
+samples = 2
+[methods.hyde_hot]
+like = "hyde"
+temperature = 1.0
+"""
+    mine = load_profile(own(text))
+    found = methods_of(mine)
+    assert list(found) == [*methods_of(load_profile("mini")), "hyde_hot"]
+    assert found["hyde_hot"] == replace(METHODS["hyde"], name="hyde_hot", temperature=1.0)
+    assert found["hyde"] == replace(METHODS["hyde"], samples=2) and "hyde_hot" not in METHODS
+    assert "hyde_hot" in methods_of(replace(mine, **mine.generated, generated={}))
+    for added, says in (
+        ('[methods.hyde_hot]\nlike = "hide"', "hyde_hot is like no method 'hide'.*'hyde'"),
+        ('[methods.csqe]\nlike = "hyde"', "another method is called 'csqe'.*another name"),
+        ('[methods.random]\nlike = "hyde"', "'random'.*row"),
+        ('[methods.hot]\nlike = "hyde"\nheat = 1', "hot has no setting 'heat'"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            load_profile(own(f'base = "mini"\n{added}\n'))
+
+
+def test_in_paper_a_method_has_two_budgets_where_table_3_is_not_the_originals():
+    """Beside the originals' a text of 512 tokens, one call, three calls without thinking."""
+    found = methods_of(load_profile("paper"))
+    printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
+    for name, shown in (
+        ("hyde", "HyDE"),
+        ("query2doc_table3", "Query2Doc"),
+        ("csqe_table3", "CSQE"),
+        ("thinkqe_table3", "ThinkQE"),
+        ("chr", "CHR"),
+    ):
+        budget = found[name].budget()
+        calls, tokens = printed.loc[shown, ["llm_calls", "output_tokens"]]
+        assert budget.texts == calls and tokens / 1.1 <= budget.texts * budget.max_tokens, name
+    originals = {name: METHODS[name] for name in ("hyde", "query2doc", "csqe", "chr")}
+    assert originals.items() <= found.items()
+    thinks = found["thinkqe"]
+    assert (thinks.thinking, thinks.samples, thinks.rounds) == ("prompted", 2, 3)
+    assert found["thinkqe_table3"].thinking == "none"
 
 
 def test_a_file_that_registers_its_method_or_changes_is_taken_as_it_stands(own, tmp_path):

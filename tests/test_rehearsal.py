@@ -232,7 +232,9 @@ def test_the_page_states_what_is_printed_and_counted():
     printed = 2926 / 8  # Table 3: tokens by calls, as often as HyDE's samples
     assert told.loc["expand: hyde", "output_tokens"] == pytest.approx(2980 * 8 * printed, abs=1)
     assert (told["output_tokens"] <= told["at_most"]).all()
-    arms = 14  # eight methods, CHR at the chosen lambda, two controls, random, two without search
+    # Eight methods, three of them in two budgets, CHR at the chosen lambda, two controls, random,
+    # two without search.
+    arms = 17
     answers = told[told.index.str.startswith("answer")]
     assert (answers["requests"] == 2980 * arms).all() and len(answers) == 3
     spent = needs.hours(load_profile("paper"))

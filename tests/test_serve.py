@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from lib import serve
+from lib import doctor, notebooks, serve
 from lib.base import paths
 from lib.llm.chat import LLMError
 from lib.llm.connect import connect
@@ -152,7 +152,7 @@ def test_the_papers_plan_has_a_command_for_each_model_and_says_which_cards_do_wh
         "encode and search: cuda:0, cuda:1",
         "serve: CUDA_VISIBLE_DEVICES=2,3,4,5",
     ]
-    assert "Qwen2.5-72B-Instruct: expansions" in lines[2]
+    assert "Qwen2.5-72B-Instruct: texts of every method" in lines[2]
     assert "--tensor-parallel-size 4 --max-model-len 16384" in lines[3]
     models = [stage.model for stage in serve.stages(p)]
     assert len(models) == len(set(models)) == 9
@@ -164,6 +164,24 @@ def test_the_papers_plan_has_a_command_for_each_model_and_says_which_cards_do_wh
         "encode and search: the CPU",
         "serve: CUDA_VISIBLE_DEVICES=0",
     ]
+
+
+def test_servers_that_will_be_started_are_not_said_to_be_missing(case, monkeypatch, capsys):
+    """One elsewhere that is down is, and it is not asked."""
+    p, specs, form, started = case
+    far = "record:far.jsonl=openai:org/far@http://192.0.2.1:9/v1"
+    p = replace(p, judge=far, evidence=load_profile("mini").evidence | {"answerers": []})
+    monkeypatch.setattr(serve, "load_profile", lambda *_, **__: p)
+    monkeypatch.setattr(
+        notebooks, "prepare", lambda _, __, to_start: doctor.missing_parts(p, to_start)
+    )
+    monkeypatch.setattr(serve, "ANSWER_S", 0.2)
+    monkeypatch.setattr(notebooks, "run", lambda *_: None)
+    with pytest.raises(LLMError, match="org/far at http://192.0.2.1.*Next: start it there"):
+        serve.main(["mini", "--run", "--serve", form])
+    said = capsys.readouterr().err
+    assert "NOT RUN" in said and said.count("NOT RUN") == said.count("server of org/far") == 1
+    assert [line.split()[0] for line in started()] == ["org/writer", "org/one", "org/two"]
 
 
 def test_a_model_in_this_process_is_a_stage_without_a_server(tmp_path, case):

@@ -31,7 +31,8 @@ SOURCES = ("pubmed", "textbooks", "wikipedia", "statpearls")
 _TOKENS = {"pubmed": 296, "textbooks": 182, "wikipedia": 162}  # mean of a passage, by MedRAG
 _BYTES_PER_TOKEN = 9.3  # in the hub's files, which hold each text twice: textbooks are 212 MB
 _STATPEARLS_BYTES = 1.6e9
-_DIM = 768
+DIM = 768
+"""Numbers of MedCPT's vectors."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ def estimate(source: str) -> Estimate:
     return Estimate(
         source,
         rows,
-        float32_gb=round(rows * _DIM * 4 / 1e9, 2),
-        float16_gb=round(rows * _DIM * 2 / 1e9, 2),
+        float32_gb=round(rows * DIM * 4 / 1e9, 2),
+        float16_gb=round(rows * DIM * 2 / 1e9, 2),
         download_gb=round(download_bytes / 1e9, 2),
     )
 

@@ -8,12 +8,10 @@ import re
 
 from lib.base.paths import ROOT
 from lib.llm.chat import ChatModel, LLMError, Message, Reply
+from lib.llm.engines import ENGINES, model_name, offline_model
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import Recorder, RecordingMiss
 from lib.llm.small_model import small_model
-
-OFFLINE = ("vllm", "transformers")
-"""Kinds of specs whose model generates in this process."""
 
 _MODEL_AT = re.compile(r"(?is)(.*?)(?:@(https?://.*))?")
 
@@ -52,9 +50,7 @@ def connect(spec: str | None = None) -> ChatModel:
         return Recorder(None, ROOT / rest, "replay")
     if kind == "record" and live:
         return Recorder(_recorded_model(live), ROOT / file)
-    if kind in OFFLINE:
-        from lib.llm.engines import offline_model
-
+    if kind in ENGINES:
         return offline_model(kind, rest)
     if kind != "openai":
         # A user and password in an address are not repeated.
@@ -78,6 +74,24 @@ def _recorded_model(live: str) -> ChatModel:
     return NotServed(model or writer_of(live), why) if why else connect(live)
 
 
+def is_live(spec: str) -> bool:
+    """Whether a spec names a model that is asked: behind a server, or in this process."""
+    return spec.partition(":")[0] in ("openai", *ENGINES)
+
+
+def live_of(spec: str) -> str:
+    """What a spec asks and records, the part behind "record:<file>="; empty where it asks nobody,
+    or the bundled model."""
+    live = spec.partition("=")[2] if spec.startswith("record:") else ""
+    return live if is_live(live) else ""
+
+
+def is_called(model: str, name: str) -> bool:
+    """Whether a name is the model's: with or without its owner, or a date behind it."""
+    model, name = model.casefold(), name.casefold()
+    return name in (model, model.rpartition("/")[2]) or name.startswith(f"{model}-20")
+
+
 def model_at(rest: str) -> tuple[str, str]:
     """Model and address of what follows "openai:"; the address is else CHR_LLM_URL, or empty."""
     model, url = _MODEL_AT.fullmatch(rest).groups()
@@ -91,9 +105,7 @@ def writer_of(spec: str) -> str:
     kind, _, rest = spec.partition(":")
     if kind == "record":
         return writer_of(rest.partition("=")[2])
-    if kind in OFFLINE:
-        from lib.llm.engines import model_name
-
+    if kind in ENGINES:
         return model_name(rest.partition("?")[0])
     if kind == "openai":
         return _MODEL_AT.fullmatch(rest)[1] or os.getenv("CHR_LLM_MODEL") or "your server"

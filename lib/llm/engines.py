@@ -40,8 +40,7 @@ def offline_model(kind: str, rest: str) -> OfflineChat:
     if any(not value for _, _, value in pairs):
         raise ValueError(f"{kind}:{rest}: write settings as name=value, with & between them")
     options = {name: _read(value) for name, _, value in pairs}
-    engine = {"vllm": VllmEngine, "transformers": TransformersEngine}[kind]
-    return OfflineChat(model_name(model), partial(engine, model, **options))
+    return OfflineChat(model_name(model), partial(ENGINES[kind], model, **options))
 
 
 def model_name(model: str) -> str:
@@ -306,3 +305,7 @@ def _vllm_written(out: Any) -> Written:
         listed = [(entry.decoded_token, entry.logprob) for entry in first]
     tokens = len(out.prompt_token_ids), len(said.token_ids)
     return Written(said.text, said.finish_reason or "unknown", *tokens, listed=tuple(listed))
+
+
+ENGINES = {"vllm": VllmEngine, "transformers": TransformersEngine}
+"""By the kind of spec that names a model in this process."""

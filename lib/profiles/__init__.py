@@ -56,8 +56,8 @@ def _counted(name: str, least: int) -> BeforeValidator:
 
 
 def registry(methods: Mapping[str, Any]) -> dict[str, Any]:
-    """``lib.methods.METHODS``, and after them the methods of a profile that are in files of their
-    own, each called by its key.
+    """``lib.methods.METHODS``, and after them the methods that a profile adds, each called by its
+    key: those in files of their own, and those ``like`` another with other settings.
 
     ValueError for one that is called like another, or like another row of the tables. Capitals do
     not count: not every file system tells them apart.
@@ -67,14 +67,19 @@ def registry(methods: Mapping[str, Any]) -> dict[str, Any]:
 
     found = dict(METHODS)
     for name, settings in methods.items():
-        if "file" not in settings:
+        if not _adds(settings):
             continue
         if name in METHODS:
+            where = f"{shown(Path(settings['file']))}: " if "file" in settings else ""
             raise ValueError(
-                f"{shown(Path(settings['file']))}: another method is called {name!r}. Next: give "
-                "yours another name"
+                f"{where}another method is called {name!r}. Next: give yours another name"
             )
-        found[name] = replace(load_method(settings["file"]), name=name)
+        if "file" in settings:
+            added = load_method(settings["file"])
+        else:
+            refuse_unknown(f"methods.{name} is like no method", [settings["like"]], tuple(METHODS))
+            added = METHODS[settings["like"]]
+        found[name] = replace(added, name=name)
     taken = {row.casefold(): row for row in ROWS}
     for name in found:
         if other := taken.get(name.casefold()):
@@ -97,15 +102,23 @@ def check_methods(methods: Mapping[str, Any], known: Mapping[str, Any]) -> None:
             "chr_given"
         )
     for name, given in methods.items():
-        settings = _without_file(given)
+        settings = _own_settings(given)
         # What it is called and whether it needs an LLM is the method's own, not a reader's.
         own = [f.name for f in fields(known[name]) if f.name not in ("name", "needs_llm")]
         refuse_unknown(f"{name} has no setting", settings, own)
         _check_values(name, type(known[name]), settings)
 
 
-def _without_file(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != "file"}
+_ADDS = ("file", "like")
+
+
+def _adds(settings: object) -> bool:
+    """Whether a method's settings add it: they say which file it is in, or which it is like."""
+    return isinstance(settings, dict) and not settings.keys().isdisjoint(_ADDS)
+
+
+def _own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in _ADDS}
 
 
 def _check_values(where: str, settled: type, settings: Mapping[str, Any]) -> None:
@@ -121,7 +134,9 @@ def _check_values(where: str, settled: type, settings: Mapping[str, Any]) -> Non
 def _recorded(spec: str) -> str:
     """ValueError for a model whose replies would not be recorded: its cells could not be
     distinguished from those of another model of the same name."""
-    if spec.startswith(("openai:", "vllm:", "transformers:")):
+    from lib.llm.connect import is_live
+
+    if is_live(spec):
         raise ValueError(
             "it must say where its replies are kept. "
             f'Next: llm = "record:data/recordings/live/mine.jsonl={spec}"'
@@ -201,7 +216,8 @@ class Profile:
     """Stored as float32 or float16."""
     methods: dict[str, dict]
     """Settings of retrieval methods that differ from their defaults, by method; ``file`` names the
-    file and class of a method of one's own. Or a list of these: see ``load_profile``."""
+    file and class of a method of one's own, ``like`` a method that is run once more with other
+    settings. Or a list of files: see ``load_profile``."""
     skip: tuple[str, ...]
     """Retrieval methods that are not run."""
     workers: Annotated[int, _counted("workers", 1)]
@@ -439,7 +455,7 @@ def _with_own_methods(settings: dict[str, Any]) -> dict[str, Any]:
     generated, methods = settings["generated"], settings["methods"]
     if not (isinstance(methods, dict) and isinstance(generated, dict) and "methods" in generated):
         return settings
-    own = {name: said for name, said in methods.items() if _names_a_file(said)}
+    own = {name: said for name, said in methods.items() if _adds(said)}
     return settings | {"generated": generated | {"methods": _merged(own, generated["methods"])}}
 
 
@@ -485,7 +501,7 @@ def methods_of(profile: Profile, **settings) -> dict:
     found = {}
     for name, method in known.items():
         changes = profile.methods.get(name, {}) | settings.get(name, {})
-        found[name] = replace(method, **_without_file(changes))
+        found[name] = replace(method, **_own_settings(changes))
     found["hplus"] = HPlus.of(found["chr"])
     return {name: method for name, method in found.items() if name not in profile.skip}
 

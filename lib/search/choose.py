@@ -51,14 +51,36 @@ def fitting(rows: int, dim: int, memory: int, card_memory: int = 0) -> tuple[str
     they fit in half of the processor's and one search takes at most a tenth of a second, by int8
     where the processor multiplies 8-bit numbers, and by torch where not; else codes.
     """
-    if rows * dim * 4 <= 0.8 * card_memory:
-        return "torch", _line("torch", rows * dim * 4, "cuda", "exact, as the cards hold it")
-    int8 = multiplies_int8("cpu")
-    name, size = ("int8", rows * (dim + 8)) if int8 else ("torch", rows * dim * 4)
+    floats = _size("torch", rows, dim)
+    if floats <= 0.8 * card_memory:
+        return "torch", _line("torch", floats, "cuda", "exact, as the cards hold it")
+    name = "int8" if multiplies_int8("cpu") else "torch"
+    size = _size(name, rows, dim)
     if size <= memory / 2 and size / _READ["exact"] <= _ENOUGH_S:
         return name, _line(name, size, "exact", "exact, as it fits and is quick enough")
     why = f"approximate: an exact search would read {size / 1e9:.1f} GB"
-    return "compressed", _line("compressed", rows * math.ceil(dim / 8), "codes", why)
+    return "compressed", _line("compressed", _size("compressed", rows, dim), "codes", why)
+
+
+def _size(name: str, rows: int, dim: int) -> int:
+    """Bytes that a search by so many vectors reads: codes, 8-bit numbers, or float32."""
+    return rows * {"compressed": math.ceil(dim / 8), "int8": dim + 8}.get(name, 4 * dim)
+
+
+def memory_of(
+    backend: str, rows: int, dim: int, dtype: str, devices: Sequence[str] = ()
+) -> tuple[str, int]:
+    """The index that a profile's ``backend`` will be, and the bytes of memory that it keeps.
+
+    None for vectors that are read where they are mapped (faiss; float16 by torch), or that are on
+    ``devices``, the cards that search.
+    """
+    name = backend
+    if name == "auto":
+        name, _ = fitting(rows, dim, memory(), cards(devices))
+    on_cards = bool(devices) and name in ("torch", "int8")
+    mapped = name == "faiss" or (name == "torch" and dtype == "float16")
+    return name, 0 if on_cards or mapped else _size(name, rows, dim)
 
 
 def _line(name: str, size: float, kind: str, why: str) -> str:

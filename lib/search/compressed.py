@@ -57,8 +57,9 @@ class CompressedIndex(DenseIndex):
     """``DenseIndex`` but for ``search``, which is approximate: the best among ``candidates``.
 
     Scores, and the order of what is found, are exact. Codes of memory-mapped shards are made once
-    and kept beside them; those of other arrays in memory alone. A subset of at most ``FEW`` times
-    the candidates is searched exactly. ValueError unless vectors have a multiple of 4 numbers.
+    and kept beside them; those of other arrays in memory alone. Where at most ``FEW`` times the
+    candidates can be found, as in a subset, search is exact. ValueError unless vectors have a
+    multiple of 4 numbers.
     """
 
     def __init__(
@@ -81,6 +82,11 @@ class CompressedIndex(DenseIndex):
             self._make(file)
             with open(file, "rb") as stream:
                 self._scan = self._read(stream)
+
+    @property
+    def approximate(self) -> bool:
+        """Whether more passages can be found than are all scored."""
+        return len(self) > FEW * self.candidates
 
     def recall(self, queries: np.ndarray, k: int) -> float:
         """The mean share of the exact top k that ``search`` finds, for these queries (n, d).

@@ -114,8 +114,8 @@ class DenseIndex(PassageIndex):
 
     @property
     def approximate(self) -> bool:
-        """Whether ``search`` may miss a passage: only where the class says so by its name."""
-        return self.candidates > 0
+        """Whether ``search`` may miss a passage: only where a class says so by its name."""
+        return False
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lib.search.candidates import BACKENDS
 from lib.search.contrast import TINY
 from lib.search.index import DenseIndex, refuse_approximate
 
@@ -100,7 +101,8 @@ def transformed(index: DenseIndex, space: Space) -> DenseIndex:
         rows = np.arange(start, min(start + BLOCK, n))
         vectors[rows] = space.apply(index.vectors(rows))
     shards = np.array_split(vectors, min(n, len(index.devices)))
-    moved = DenseIndex(shards, index.ids, backend=index.backend, devices=index.devices)
+    backend = index.backend if index.backend in BACKENDS else "faiss"  # few, of a compressed one
+    moved = DenseIndex(shards, index.ids, backend=backend, devices=index.devices)
     return moved.subset(index.kept)
 
 

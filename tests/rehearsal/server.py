@@ -206,12 +206,12 @@ def serve(profile: str, log: Path) -> None:
 
     The windows and templates of the answerers are those that the profile states.
     """
-    from lib.doctor import asked_models
     from lib.llm.small_model import NAME
     from lib.profiles import load_profile
+    from lib.serve import stages
 
     p = load_profile(profile)
-    models = [model_at(live.removeprefix("openai:"))[0] for live in asked_models(p)]
+    models = [stage.model for stage in stages(p)]
     with LogServer(Short(SmallEngine()), log, *limits(p), author=NAME, models=models) as server:
         print(server.url, flush=True)
         sys.stdin.read()  # whoever started it holds the other end, killed or not

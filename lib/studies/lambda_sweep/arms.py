@@ -6,12 +6,13 @@ An arm's name is a key in every table, made from its search specification alone:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from lib.base.paths import say_once
 from lib.benchmarks.base import Benchmark
 from lib.query_spec import DRAWS, Hypotheses, SearchSpec
 from lib.run import Retriever
@@ -157,11 +158,12 @@ CONTROL_LAMBDAS = (0.0, 0.2, 0.4, 0.6, 1.0)
 """Where the controls' curves are measured: each point is twenty searches."""
 
 
-def families(benchmark: Benchmark) -> list[SearchSpec]:
+def families(bench: OpenBenchmark) -> list[SearchSpec]:
     """Every curve over lambda that the benchmark can show; lambda is still to be set.
 
     Add a control: one ``SearchSpec`` here.
     """
+    benchmark = bench.benchmark
     specs = [SearchSpec()]
     specs += [SearchSpec(mimic=kind) for kind in benchmark.h_minus if kind != "nearest"]
     specs += [
@@ -174,7 +176,21 @@ def families(benchmark: Benchmark) -> list[SearchSpec]:
     ]
     if benchmark.several:
         specs += [SearchSpec(form="mean", mimic=SEVERAL), SearchSpec(form="max", mimic=SEVERAL)]
-    return specs
+    return _that_run(bench, specs)
+
+
+def _that_run(bench: OpenBenchmark, specs: Iterable[SearchSpec]) -> list[SearchSpec]:
+    """Those that the benchmark's index can search with; the others are said to be NOT RUN."""
+    left = []
+    for spec in specs:
+        if bench.retriever.index.approximate and spec.needs_every_passage:
+            say_once(
+                f"{bench.benchmark.name}, {family_of(spec)}: NOT RUN, it needs every passage, and "
+                'codes give candidates only. Next: backend = "torch" in the profile'
+            )
+        else:
+            left.append(spec)
+    return left
 
 
 def steps(spec: SearchSpec, lambdas: Sequence[float]) -> list[SearchSpec]:
@@ -216,7 +232,8 @@ def candidates(bench: OpenBenchmark) -> dict[str, list[SearchArm]]:
     found = {}
     for form, specs in forms.items():
         tried = fine if form in _FINE else coarse
-        found[form] = [bench.arm(replace(s, lam=float(lam))) for lam in tried for s in specs]
+        if left := _that_run(bench, specs):
+            found[form] = [bench.arm(replace(s, lam=float(lam))) for lam in tried for s in left]
     return found | (rules(bench) if len(bench.dev_cosines) else {})
 
 
@@ -252,7 +269,7 @@ def arms_on_test(bench: OpenBenchmark, dev: Mapping[str, SearchArm]) -> dict[str
     ValueError where two different searches would stand under one name.
     """
     specs = [QUESTION, RANDOM]
-    for family in families(bench.benchmark):
+    for family in families(bench):
         specs += steps(family, bench.lambdas)
     if "one mimic" in dev:
         lam = dev["one mimic"].spec.lam

@@ -21,6 +21,7 @@ from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
 from lib.data.looks import Look
 from lib.embed import Encoder
+from lib.index_build import by_codes
 from lib.limit import limited
 from lib.open_retriever import retriever_for
 from lib.profiles import Profile
@@ -148,7 +149,7 @@ def dev_choice(bench: OpenBenchmark, values: pd.DataFrame) -> dict[str, SearchAr
     if bench.benchmark.dev:
         return choose(values, tried, bench.benchmark.dev)
     named = {form: {arm.name: arm for arm in arms} for form, arms in tried.items()}
-    return {form: named[form][name] for form, name in bench.chosen.items()}
+    return {form: named[form][name] for form, name in bench.chosen.items() if form in named}
 
 
 def choose(
@@ -172,6 +173,7 @@ def settings(bench: OpenBenchmark) -> dict:
         "counts": dict(bench.benchmark.counts),
         "chosen": dict(bench.chosen),
         "code": [*CODE, *bench.benchmark.code],
+        **by_codes(bench.retriever.index),
     }
 
 
@@ -373,7 +375,7 @@ def curves(values: pd.DataFrame, questions: pd.DataFrame, bench: OpenBenchmark) 
     tested = questions[questions["split"] == "test"]
     everyone = set(tested["qid"])
     points = [(spec.form, "all", spec, everyone) for spec in (QUESTION, RANDOM)]
-    for family in families(bench.benchmark):
+    for family in families(bench):
         points += [(family_of(family), "all", s, everyone) for s in steps(family, bench.lambdas)]
     for subset, (mark, wanted) in _SUBSETS.items():
         kept = set(tested.loc[tested[mark] == wanted, "qid"])

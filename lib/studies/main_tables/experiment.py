@@ -540,8 +540,8 @@ def _random_passages(question: Question) -> Expansion:
 
 
 def _cost(replies: Sequence[Reply]) -> dict[str, float]:
-    """Requests, tokens and seconds of one expansion; NaN where one reply was not measured."""
-    cost = {"calls": float(sum(reply.choice == 0 for reply in replies))}
+    """Texts, tokens and seconds of one expansion; NaN where one reply was not measured."""
+    cost = {"calls": float(len(replies))}
     for name in ("prompt_tokens", "output_tokens", "latency_s"):
         of_replies = [getattr(reply, name) for reply in replies]
         cost[name] = float("nan") if None in of_replies else float(sum(of_replies))
