@@ -107,8 +107,9 @@ def saved(file: Path) -> Sample:
         return Sample(**{name: kept[name].astype(np.float32) for name in kept})
 
 
-def made(sample: Sample, n: int, device: str = "cpu") -> Iterator[np.ndarray]:
-    """n made passages in blocks of float16 (65,536, 768), the same for any n as far as they go."""
+def made(sample: Sample, n: int, device: str = "cpu", wide: bool = True) -> Iterator[np.ndarray]:
+    """n made passages in blocks of float16 (65,536, 768), the same for any n as far as they go;
+    not ``wide``: (65,536, 384)."""
     import torch
 
     near = torch.from_numpy(sample.neighbours()).to(device)
@@ -119,8 +120,9 @@ def made(sample: Sample, n: int, device: str = "cpu") -> Iterator[np.ndarray]:
         which, a, b = torch.from_numpy(drawn.T).to(device)
         parent = (start + torch.arange(BLOCK, device=device)) % len(real)
         other = near[parent, which]
-        mixed = 0.8 * real[parent] + 0.4 * real[other] + 0.3 * (real[a] - real[b])
-        yield _widened(_unit(mixed))[: n - start].half().cpu().numpy()
+        mixed = _unit(0.8 * real[parent] + 0.4 * real[other] + 0.3 * (real[a] - real[b]))
+        rows = _widened(mixed) if wide else mixed
+        yield rows[: n - start].half().cpu().numpy()
 
 
 def likeness(rows: np.ndarray, questions: np.ndarray) -> dict[str, float]:
