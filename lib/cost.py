@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -33,7 +34,7 @@ from lib.studies.contradiction.answers import reported as of_contradiction
 from lib.studies.contradiction.evidence import HEADINGS, files_of, load_needs
 from lib.studies.contradiction.pools import CONDITIONS, MATCHED
 from lib.studies.contradiction.pubmed import BATCH
-from lib.studies.main_tables.experiment import CONTROLS
+from lib.studies.main_tables.experiment import CONTROLS, further_lambdas
 
 PASSAGE = 221
 """Tokens of a MedCorp passage, mean (Xiong et al. 2024)."""
@@ -92,9 +93,11 @@ def recorded(recording: Path) -> pd.DataFrame:
     return ledger(replies)
 
 
-def _measured() -> dict[str, float]:
-    """Means over the questions of all sets, and this machine's speeds."""
+def _measured(dataset: str | None = None) -> dict[str, float]:
+    """Means over the questions of all sets, or of one, and this machine's speeds."""
     table, _ = read_result("needs", "scale", committed=True)
+    if dataset in set(table["set"]):
+        table = table[table["set"].isin([dataset, "this machine"])]
     sums = table.assign(value=table["value"] * table["n"]).groupby("what")[["value", "n"]].sum()
     return (sums["value"] / sums["n"]).to_dict()
 
@@ -126,7 +129,8 @@ def tokens(p: Profile) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["who", "model", "requests", *_COUNTS])
     counts = ["requests", *_COUNTS]
     table[counts] *= questions(p) if rows else 0
-    table = pd.concat([table, _evidence_tokens(p, measured)], ignore_index=True)
+    parts = [table, _sweep_tokens(p), _evidence_tokens(p, measured)]
+    table = pd.concat(parts, ignore_index=True)
     table["model"] = [writer_of(spec) for spec in table["model"]]
     return table.astype(dict.fromkeys(counts, int))
 
@@ -190,15 +194,32 @@ def _expansion(budget: Budget, text: Mapping[str, float], measured: Mapping[str,
 def _answer(p: Profile, chr_text: float, measured: Mapping[str, float]) -> tuple:
     """As ``_expansion``, for one question's answers by one model, with and without passages."""
     searched = len(methods_of(p)) + len(CONTROLS) + 2  # and CHR at the chosen lambda, random ones
-    prompt = measured["answer_with_documents"]
     # Without passages: the expander's own text, and closed book.
-    read = searched * (prompt + p.k * PASSAGE) + chr_text
-    read += prompt + measured["answer_closed_book"]
+    asked, read, written, most = _answers(searched + 2, p, measured)
+    read += chr_text + measured["answer_closed_book"] - measured["answer_with_documents"]
+    return asked, read - 2 * p.k * PASSAGE, written, most
+
+
+def _answers(count: float, p: Profile, measured: Mapping[str, float]) -> tuple:
+    """As ``_expansion``, for so many answers from k passages each."""
     answers = recorded(RECORDINGS / "smollm2-answers.jsonl")
     answers = answers[answers["method"].str.endswith("JSON")].sum(numeric_only=True)
-    asked = searched + 2
-    written = asked * answers["output_tokens"] / answers["calls"]
-    return asked, read, written, asked * ChatReader.max_tokens
+    read = count * (measured["answer_with_documents"] + p.k * PASSAGE)
+    written = count * answers["output_tokens"] / answers["calls"]
+    return count, read, written, count * ChatReader.max_tokens
+
+
+def _sweep_tokens(p: Profile) -> pd.DataFrame:
+    """As ``tokens``, of the answers over lambda that are no rows of the grid."""
+    named, dataset = p.sweep.get("answerer"), p.sweep.get("dataset")
+    asked = questions(replace(p, questions=tuple(one for one in p.questions if one == dataset)))
+    answers = _answers(asked * len(further_lambdas(p)), p, _measured(dataset))
+    rows = [
+        (f"answer over λ: {one['name']}", one["llm"], *answers)
+        for one in p.answerers
+        if one["name"] == named and live_of(one.get("llm", ""))
+    ]
+    return pd.DataFrame(rows, columns=["who", "model", "requests", *_COUNTS])
 
 
 def hours(p: Profile) -> pd.DataFrame:

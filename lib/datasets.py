@@ -340,6 +340,13 @@ def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Questi
     return sorted(order[:n], key=lambda q: q.qid)
 
 
+def dev_of(questions: Sequence[Question], share: float) -> list[Question]:
+    """The share of a set's questions on which a setting may be chosen: the last by the hashes of
+    their ids. The first are the real sample's."""
+    dev = round(share * len(questions))
+    return _by_hash(questions)[len(questions) - dev :]
+
+
 def few(ids: Iterable[str], n: int) -> list[str]:
     """The first ``n`` of the ids by their hash, sorted by id; all of them if there are no more."""
     return sorted(sorted(ids, key=lambda one: sha256_bytes(f"limit {one}".encode()))[:n])

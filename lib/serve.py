@@ -92,7 +92,8 @@ def stages(p: Profile) -> list[Stage]:
     uses = [(p.llm, "texts of every method that asks a model", _CONTEXT)]
     uses += [(p.generated["llm"], "06_token_cost", _CONTEXT)] if "llm" in p.generated else []
     for one in (one for one in p.answerers if "llm" in one):
-        use = f"answers of {one['name']}"
+        also = " and Figure 5" if one["name"] == p.sweep.get("answerer") else ""
+        use = f"answers of {one['name']}{also}"
         uses.append((one["llm"], use, one.get("context_tokens", 8192)))
     uses += [(p.judge, "the judge's rows in 07", _CONTEXT)]
     evidence = p.evidence.get("answerers", [])

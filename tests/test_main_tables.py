@@ -20,9 +20,10 @@ from lib.base import paths, provenance
 from lib.benchmarks import ddx_mini
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.datasets import Question, load_questions
+from lib.datasets import Question, dev_of, load_questions
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, current_tag
+from lib.llm.connect import NotServed
 from lib.llm.recorder import Recorder
 from lib.methods import (
     METHODS,
@@ -694,6 +695,132 @@ def test_a_run_of_the_papers_setup_is_judged_and_any_other_is_shown(make, monkey
         assert set(rest["dataset"]) == {*sizes, "combined"}
         assert set(rest["verdict"]) <= verdicts | {"NOT RUN"}  # of no case there is no overlap
         assert set(three["dataset"]) == {"mmlu, medqa"} and set(three["verdict"]) <= verdicts
+
+
+# Figure 5 with an answerer ------------------------------------------------------------------------
+
+SWEPT = (0.0, 0.2, 0.4, 0.7, 1.0, 1.4)
+
+
+class AtLambda(Says):
+    """Answers right where the passages that it reads, by their numbers, say so."""
+
+    def _say(self, messages, n, options):
+        read = sum(map(int, re.findall(r"part number (\d+)", messages[-1]["content"])))
+        said = json.dumps({"answer_choice": "AB"[read % 7 > 2]})
+        return [replace(reply, text=said) for reply in super()._say(messages, n, options)]
+
+
+@pytest.fixture
+def swept(make, tmp_path):
+    """opened(answerer) -> a grid of nine questions whose chat answerer sweeps lambda, recorded;
+    a third of the questions chooses."""
+
+    def opened(llm, **changes) -> Experiment:
+        chat = Recorder(llm, tmp_path / "chat.jsonl")
+        readers = [EvidenceReader(HashEncoder(dim=64)), ChatReader(chat, "chat")]
+        lab = make(cases(9), readers=readers)
+        sweep = {"answerer": "chat", "dataset": "mine", "dev": 1 / 3} | changes
+        lab.profile = replace(lab.profile, sweep=sweep, lambdas=SWEPT)
+        return lab
+
+    return opened
+
+
+def test_figure_5_is_answered_over_lambda_and_asks_only_for_what_the_grid_has_not(swept):
+    llm = AtLambda()
+    lab = swept(llm)
+    planned = lab.plan().set_index("who")["generations"]
+    answers = lab.answers()
+    before = llm.asked["chat"]
+    assert before <= planned["answer: chat"]
+    five = tables.figure5(lab, SWEPT, {})
+    asked = llm.asked["chat"] - before
+    # Where two lambdas find the same passages, the request is the same.
+    assert 0 < asked <= planned["answer over lambda: chat"] == 9 * 3
+    shown = five[five["metric"] == "accuracy, chat"].set_index(["series", "lambda"])
+    table1 = tables.table1(lab, answers)
+    for lam, method in ((0.0, "hplus"), (0.4, CHOSEN), (1.0, "chr")):
+        assert accuracy_of(table1, method, "chat") == {"mine": shown.loc[("mine", lam), "value"]}
+    for lam in SWEPT:  # by hand: what is found at this lambda, and read
+        found = lab.found_at(lam, "chr", "mine")
+        read = {q: sum(map(int, pids)) % 7 > 2 for q, pids in found.items()}
+        right = {q.qid: "AB"[read[q.qid]] == q.answer for q in lab.sets["mine"]}
+        assert shown.loc[("mine", lam), "value"] == pytest.approx(np.mean([*right.values()]))
+        dev = {q.qid for q in dev_of(lab.sets["mine"], 1 / 3)}
+        for half, own in (("dev", dev), ("test", right.keys() - dev)):
+            row = shown.loc[(f"mine, {half}", lam)]
+            assert (row["n"], row["value"]) == (len(own), np.mean([right[q] for q in own]))
+    assert set(five["metric"]) == {"accuracy, chat", "unparsed, chat", "accuracy, evidence reader"}
+    llm.asked.clear()
+    again = swept(llm)
+    pd.testing.assert_frame_equal(tables.figure5(again, SWEPT, {}), five)
+    assert not llm.asked
+
+
+def test_dev_chooses_lambda_and_the_other_questions_say_what_it_is_worth(swept):
+    lab = swept(AtLambda())
+    chosen = tables.figure5_choice(lab, SWEPT)
+    curve = tables.over_lambda(lab, SWEPT)
+    curve["right"] = accuracy.is_right(curve)
+    dev, test = (curve[curve["half"] == half] for half in ("dev", "test"))
+    means = {lam: dev.loc[dev["lambda"] == lam, "right"].mean() for lam in SWEPT}
+    lam = min(at for at in SWEPT if means[at] == max(means.values()))
+    assert set(chosen["lambda"]) == {lam} and set(chosen["dev_right"].round(6)) == {
+        round(means[lam], 6)
+    }
+    assert set(chosen["n"]) == {6} and set(chosen["dev_n"]) == {3}
+    baselines = {"hplus", "chr@1", "hyde", "standard"} - (
+        {"hplus"} if lam == 0 else {f"chr@{lam:g}"}
+    )
+    assert set(chosen["baseline"]) == baselines and set(chosen["arm"]) == {f"chr@{lam:g}"}
+    ours = test[test["lambda"] == lam].set_index("qid")["right"]
+    for row in chosen.itertuples():
+        if row.baseline == "chr@1":
+            theirs = test[test["lambda"] == 1].set_index("qid")["right"]
+        else:
+            answers = lab.answers_of(row.baseline, "mine", lab.readers[1]).set_index("qid")
+            theirs = (answers["letter"] == answers["gold"])[ours.index]
+        assert row.difference == pytest.approx(ours.mean() - theirs.mean())
+    assert (chosen["status"] == "exploratory").all()
+
+
+def test_without_its_server_figure_5_is_not_run_by_name_and_nothing_is_chosen(swept, capsys):
+    paths.say_once.cache_clear()
+    silent = swept(NotServed("org/gemma", "it has no address. Next: write openai:org/gemma@http"))
+    five = tables.figure5(silent, SWEPT, {})
+    assert set(five["metric"]) == {"accuracy, evidence reader"}
+    assert tables.figure5_choice(silent, SWEPT).empty
+    said = capsys.readouterr().err
+    assert said.count("NOT RUN with chat. Next: write openai:org/gemma@http") == len(SWEPT)
+    assert "Figure 5, mine, chr@0.7: NOT RUN" in said
+    absent = swept(AtLambda(), dataset="medqa")
+    assert set(tables.figure5(absent, SWEPT, {})["metric"]) == {"accuracy, evidence reader"}
+    assert "Figure 5: NOT RUN, this profile has no chat or no medqa" in capsys.readouterr().err
+
+
+def test_the_papers_two_values_of_figure_5_are_judged_in_its_setup(make, monkeypatch):
+    gemma, expander = AtLambda(), Says()
+    gemma.name, expander.name = "google/gemma-2-9b-it", "Qwen/Qwen2.5-72B-Instruct"
+    monkeypatch.setitem(accuracy.SIZES, "medqa", 6)
+    lab = make(
+        sets={"medqa": cases(6)}, k=5, llm=expander, readers=[ChatReader(gemma, "Gemma-2-9B-It")]
+    )
+    lab.profile = replace(load_profile("paper"), name="test", lambdas=SWEPT)
+    lab.methods = methods_of(lab.profile)
+    for encoder, verdicts in (
+        ("medcpt", {"MATCH", "CLOSE", "OFF"}),
+        ("minilm", {"DIFFERENT SETUP"}),
+    ):
+        lab.profile = replace(lab.profile, encoder=encoder)
+        tables.figure5(lab, SWEPT, {})
+        stored = provenance.read_result("figure5", "test")[0]
+        printed = stored[stored["reported"].notna()]
+        assert set(zip(printed["lambda"], printed["reported"], strict=True)) == {
+            (1.0, 0.531),
+            (1.4, 0.431),
+        }
+        assert set(printed["dataset"]) == {"medqa"} and set(printed["verdict"]) <= verdicts
 
 
 # newcomers ---------------------------------------------------------------------------------------

@@ -210,6 +210,12 @@ REFUSED = {
     "another lambda of the paper": ("[methods.chr]\nlam = 0.5", ["lambda, 1", "chr_given"]),
     "a kind of answerer": ('[[answerers]]\nkind = "chats"', ["'chats'", "'chat'", "choice"]),
     "an answerer's setting": ('[[answerers]]\nkind = "chat"\nmax_token = 1', ["'max_tokens'"]),
+    "a part of a sweep": ("[sweep]\ndev = 0.5", ["[sweep]", "an answerer, a dataset, and dev"]),
+    "a sweep without test questions": (
+        '[sweep]\nanswerer = "x"\ndataset = "medqa"\ndev = 1.0',
+        ["[sweep]", "share", "0.25", "1.0"],
+    ),
+    "a setting of a sweep": ("[sweep]\nanswer = 3", ["[sweep]", "'answer'", "'answerer'"]),
     "a word for a number": ('[methods.hyde]\nsamples = "2"', ["hyde.samples", "integer", "'2'"]),
     "a choice": ('[methods.hyde]\ntower = "doc"', ["hyde.tower", "'query' or 'article'", "'doc'"]),
     "an answerer's number": ('[[answerers]]\nkind = "judged"\nleast = "1"', ["least", "'1'"]),

@@ -180,6 +180,18 @@ def _evidence(settings: dict) -> dict:
     return settings
 
 
+def _sweep(settings: dict) -> dict:
+    known = ("answerer", "dataset", "dev")
+    refuse_unknown("[sweep] has no field", settings, known)
+    dev = settings.get("dev")
+    if settings and (set(settings) < set(known) or not isinstance(dev, float) or not 0 < dev < 1):
+        raise ValueError(
+            "[sweep] names an answerer, a dataset, and dev: the share of its questions that "
+            f"chooses lambda, such as 0.25, not {dev!r}"
+        )
+    return settings
+
+
 Spec = Annotated[str, AfterValidator(_recorded)]
 Lambda = Annotated[float, BeforeValidator(check_lam)]
 
@@ -224,6 +236,9 @@ class Profile:
     """Requests to an LLM server in flight at once."""
     answerers: tuple[dict, ...]
     """Who answers: settings for ``lib.readers.load_reader``."""
+    sweep: Annotated[dict, AfterValidator(_sweep)]
+    """The paper's Figure 5: CHR at each of ``lambdas`` is answered by the ``answerer`` of that name
+    on the ``dataset``, whose share ``dev`` chooses lambda. Empty: no language model answers it."""
     judge: str
     """Who grades mimics: a ``connect`` spec."""
     generated: dict

@@ -348,7 +348,18 @@ class Experiment:
             calls = n * len(self.arms)
             length = 1 if reader.style == "letter" else reader.max_tokens
             rows.append((f"answer: {reader.name}", calls, calls * length))
+            if reader.name == self.profile.sweep.get("answerer"):
+                calls = sum(len(self.sets[name]) for name in self.swept)
+                calls *= len(further_lambdas(self.profile, self.lam))
+                rows.append((f"answer over lambda: {reader.name}", calls, calls * length))
         return pd.DataFrame(rows, columns=["who", "generations", "output_tokens_at_most"])
+
+    @property
+    def swept(self) -> list[str]:
+        """The sets that the profile's ``sweep`` is of: "medqa", or what stands for it."""
+        wanted = self.profile.sweep.get("dataset")
+        named = {name: name.split()[-1] for name, asked in self.answerable.items() if asked}
+        return [name for name, last in named.items() if last == wanted]
 
     @property
     def asking(self) -> dict[str, Budget]:
@@ -511,6 +522,12 @@ class Experiment:
         code = ["lib.studies.main_tables", *own]
         write_result(table, name, self.profile.name, code=code, data=self.data, **settings)
         return table
+
+
+def further_lambdas(profile: Profile, lam: float = 0.4) -> list[float]:
+    """The lambdas of a ``sweep`` at which nobody answers but for it: H+ alone (0), the reader's
+    ``lam`` and the paper's 1 are rows of the grid, and the same requests."""
+    return [at for at in profile.lambdas if at not in (0.0, lam, 1.0)] if profile.sweep else []
 
 
 def ids_by_question(run: pd.DataFrame) -> Found:

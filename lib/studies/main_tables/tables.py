@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from lib.base.paths import say_once
+from lib.data.looks import Look, note_look
+from lib.datasets import dev_of
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import has_lambda
 from lib.parse import named_option
@@ -17,7 +22,13 @@ from lib.report import reported, verdict
 from lib.stats import mean_interval
 from lib.studies.main_tables import accuracy
 from lib.studies.main_tables.accuracy import overlap_table, same_setup, whole_benchmarks
-from lib.studies.main_tables.experiment import CHOSEN, HYPOTHESES, NAMED, Experiment
+from lib.studies.main_tables.experiment import (
+    ANSWER_COLUMNS,
+    CHOSEN,
+    HYPOTHESES,
+    NAMED,
+    Experiment,
+)
 from lib.study import Found
 
 _OVERLAPS = ("count", "fraction", "jaccard", "zero", "rbo")
@@ -212,10 +223,19 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
 
     ``targets`` are the relevant passages of each question id; P@k is over the questions that have
     any, and a set without one has no P@k. Where the reader would need what nobody judged, there is
-    no accuracy. ``series`` is the set, and for other methods than CHR also their name.
+    no accuracy. ``series`` is the set, and for other methods than CHR also their name. What the
+    profile's ``sweep`` answers comes with its halves dev and test, and what could not be read.
     """
     reader = _reader_without_llm(experiment)
     rows = []
+    answered = over_lambda(experiment, lambdas)
+    for (dataset, lam, name), whole in answered.groupby(["dataset", "lambda", "reader"]):
+        halves = [(f"{dataset}, {half}", part) for half, part in whole.groupby("half")]
+        for named, part in [(dataset, whole), *halves]:
+            measures = {"accuracy": accuracy.is_right(part), "unparsed": part["letter"] == ""}
+            for metric, values in measures.items():
+                interval = mean_interval(np.asarray(values, dtype=float))
+                rows.append((named, "chr", metric, lam, *interval, len(part), name))
     for dataset, method, lam in product(experiment.sets, _contrasts(experiment), lambdas):
         try:
             found = experiment.found_at(lam, method, dataset)
@@ -230,12 +250,81 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
                 rows.append((dataset, method, metric, lam, *interval, len(values), answerer))
     columns = ["dataset", "method", "metric", "lambda", "value", "low", "high", "n", "answerer"]
     table = pd.DataFrame(rows, columns=columns)
-    save_long(experiment, table, "figure5")
+    save_long(experiment, _beside_figure5(table), "figure5")
     of_reader = table["metric"] + ", " + table["answerer"]
     table["metric"] = of_reader.where(table["answerer"] != "", table["metric"])
     named = table["dataset"] + ", " + table["method"]
     table.insert(0, "series", table["dataset"].where(table["method"] == "chr", named))
     return table.drop(columns=["dataset", "answerer"])
+
+
+def _beside_figure5(table: pd.DataFrame) -> pd.DataFrame:
+    """Figure 5 with the two values that the paper's text states, of its answerer on its set."""
+    printed = reported("fig5_lambda")
+    exact = printed[printed["kind"] == "exact"].set_index("lambda")["value"] / 100
+    is_papers = table["answerer"].eq("Gemma-2-9B-It") & table["metric"].eq("accuracy")
+    is_papers &= table["dataset"].str.split().str[-1].eq("medqa")
+    asked = [{row.dataset: row.n} for row in table.itertuples()]
+    return table.assign(reported=table["lambda"].map(exact).where(is_papers), asked=asked)
+
+
+def over_lambda(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame:
+    """Answers (``ANSWER_COLUMNS``) over lambda as the profile's ``sweep`` has them, with ``lambda``
+    and ``half``: dev for the questions that choose lambda, else test.
+
+    Each lambda is a cell of the grid. Empty without a sweep; what is NOT RUN is said by name.
+    """
+    sweep, parts = experiment.profile.sweep, []
+    name = sweep.get("answerer", "")
+    readers = [reader for reader in experiment.readers if reader.name == name]
+    if sweep and not (readers and experiment.swept):
+        say_once(f"Figure 5: NOT RUN, this profile has no {name} or no {sweep['dataset']}")
+    given: Any = experiment.methods["chr"]
+    arms = {f"chr@{lam:g}": replace(given, name=f"chr@{lam:g}", lam=lam) for lam in lambdas}
+    grid = replace(experiment, methods=arms)
+    for reader, dataset, arm in product(readers, experiment.swept, arms):
+        answers = grid.answers_of(arm, dataset, reader)
+        if answers is None:
+            how = grid.missing[dataset, arm, name]
+            say_once(f"Figure 5, {dataset}, {arm}: NOT RUN with {name}. Next: {how}")
+            continue
+        dev = {q.qid for q in dev_of(experiment.answerable[dataset], sweep["dev"])}
+        half = ["dev" if qid in dev else "test" for qid in answers["qid"]]
+        parts.append(answers.assign(**{"lambda": arms[arm].lam}, half=half))
+    columns = [*ANSWER_COLUMNS, "lambda", "half"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def figure5_choice(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame:
+    """The lambda with the best accuracy on dev, the smallest of equals, on the test questions:
+    against H+ alone, the paper's lambda, HyDE and Standard RAG.
+
+    Columns: those of ``accuracy.claims``, lambda, dev_right (its accuracy on dev) and dev_n. Empty
+    where some lambda is NOT RUN, or a half has no question.
+    """
+    answered, parts = over_lambda(experiment, lambdas), []
+    for (dataset, name), rows in answered.groupby(["dataset", "reader"]):
+        halves = dict(iter(rows.groupby("half")))
+        if rows["lambda"].nunique() < len(set(lambdas)) or len(halves) < 2:
+            continue
+        right = pd.Series(accuracy.is_right(halves["dev"]), halves["dev"]["lambda"])
+        means = right.groupby(level=0).mean().round(9)
+        lam = float(means.idxmax())
+        (reader,) = (reader for reader in experiment.readers if reader.name == name)
+        others = [*(["hplus"] if lam else []), "hyde", "standard"]
+        tables = [experiment.answers_of(other, str(dataset), reader) for other in others]
+        answers = pd.concat([halves["test"], *(table for table in tables if table is not None)])
+        answers = answers[answers["qid"].isin(halves["test"]["qid"])]
+        claimed = accuracy.claims(answers, [f"chr@{lam:g}"], ["hplus", "chr@1", "hyde", "standard"])
+        about = {"lambda": lam, "dev_right": means.max(), "dev_n": halves["dev"]["qid"].nunique()}
+        parts.append(claimed.assign(**about))
+        look = Look(str(dataset), answers["qid"], answers["method"])
+        note_look("figure5", experiment.profile.name, look)
+    columns = ["dataset", "answerer", "arm", "baseline", "lambda", "dev_right", "dev_n"]
+    columns += ["difference", "low", "high", "mde", "n"]
+    if not parts:
+        return pd.DataFrame(columns=columns)
+    return experiment.save(pd.concat(parts, ignore_index=True), "figure5_choice")
 
 
 def _answered_right(
