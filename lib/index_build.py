@@ -112,16 +112,17 @@ def corpus_table(store: PassageStore, encoder=None) -> pd.DataFrame:
     With an encoder also ``cut``, passages of which it reads only the beginning; it is missing where
     there are more than ``MOST_COUNTED`` passages.
     """
-    rows = [(passage.source, len(passage.text)) for passage in store]
-    sizes = pd.DataFrame(rows, columns=["corpus", "characters"])
-    by_corpus = sizes.groupby("corpus", sort=False)
-    table = by_corpus["characters"].agg(
-        passages="size", mean_chars="mean", p95_chars=lambda lengths: lengths.quantile(0.95)
-    )
-    table = table.round(0).astype(int)
+    counted = store.lengths()
+    rows = {}
+    for corpus in dict.fromkeys(source for source, _ in counted):
+        own = [(length, n) for (source, length), n in counted.items() if source == corpus]
+        lengths = np.repeat(*np.array(own).T)
+        rows[corpus] = (len(lengths), lengths.mean(), np.quantile(lengths, 0.95))
+    columns = ["passages", "mean_chars", "p95_chars"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns).round(0).astype(int)
     if encoder is not None:
         table["cut"] = unread_table(store, encoder)["cut"]
-    table = table.reset_index()
+    table = table.rename_axis("corpus").reset_index()
     table["licence"] = [CORPORA[c].licence if c in CORPORA else "" for c in table["corpus"]]
     return table
 
@@ -132,7 +133,7 @@ def unread_table(store: PassageStore, encoder) -> pd.DataFrame:
     Columns: cut, share, median, most. All are missing where there are more than ``MOST_COUNTED``
     passages, or where the encoder does not know.
     """
-    unread: dict[str, list[np.ndarray]] = {source: [] for source in store.sources()}
+    unread: dict[str, list[np.ndarray]] = {source: [] for source in store.sources().unique()}
     passages = iter(store if len(store) <= MOST_COUNTED else [])
     while block := list(islice(passages, _COUNTED)):
         tokens = encoder.unread([(passage.title, passage.text) for passage in block])
