@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -138,6 +139,10 @@ class PassagesInMemory:
 
     def __iter__(self) -> Iterator[Passage]:
         return iter(self._by_pid.values())
+
+    def between(self, start: int, stop: int) -> Iterator[Passage]:
+        """The passages of rows from ``start`` to before ``stop``, in order."""
+        return islice(self, start, stop)
 
     def ids(self) -> Ids:
         """All passage ids in their order."""
