@@ -21,6 +21,7 @@ from lib.data.passages import Passage
 from lib.data.store import PassagesInMemory, PassageStore
 from lib.embed import Encoder, unread_line
 from lib.forms import Report, read_passages, stream_passages
+from lib.index_build import Articles, unread_tokens
 from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
@@ -155,9 +156,8 @@ class Corpus:
         built when it is first searched, and kept with a saved corpus.
         """
         self._say_unread(encoder)
-        items = [(passage.title, passage.text) for passage in self.store]
         shards = encode_cached(
-            items,
+            Articles(self.store),
             encoder,
             "article",
             starts=self._starts(),
@@ -184,12 +184,11 @@ class Corpus:
         if encoder.fingerprint in self._told:
             return
         self._told.add(encoder.fingerprint)
-        items = [(passage.title, passage.text) for passage in self.store]
-        told = unread_line(self.name, encoder, encoder.unread(items))
+        told = unread_line(self.name, encoder, unread_tokens(self.store, encoder))
         if "only the beginning" in told and hasattr(encoder, "window"):
             told += f". Next: Corpus.read(path, encoder=..., cut={encoder.window()}, overlap=32)"
         print(told, file=sys.stderr)
-        with_title = sum(bool(title) for title, _ in items)
+        with_title = sum(bool(passage.title) for passage in self.store)
         if with_title and not encoder.titles:
             print(
                 f"{self.name}: {encoder.name} does not read the titles of {with_title:,} passages. "

@@ -211,13 +211,15 @@ def _of_judgments(
     questions: Sequence[Question], judged: Sequence[Question], qrels: Qrels, retriever: Retriever
 ) -> str:
     """What of questions, judgments and passages does not fit together, in lines; often nothing."""
-    known, there = {q.qid for q in questions}, set(retriever.store.ids())
+    known = {q.qid for q in questions}
     relevant = {pid for q in judged for pid, grade in qrels[q.qid].items() if grade > 0}
-    whole = there | {str(pid).partition("#")[0] for pid in there}
+    there = relevant.intersection(
+        name for pid in retriever.store.ids() for name in (pid, pid.partition("#")[0])
+    )
     counts = {
         f"of {len(questions):,} questions have no judgment": len(questions) - len(judged),
         f"of {len(qrels):,} judged questions are not asked": len(qrels.keys() - known),
-        f"of {len(relevant):,} relevant passages are not in the corpus": len(relevant - whole),
+        f"of {len(relevant):,} relevant passages are not in the corpus": len(relevant - there),
     }
     return "".join(f"{count:,} {what}\n" for what, count in counts.items() if count)
 

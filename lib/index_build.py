@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from lib.corpora import load_passages
 from lib.data import medrag
 from lib.data.medrag import SOURCES
 from lib.data.passages import CORPORA, Passage
-from lib.data.store import PassageStore
+from lib.data.store import PassagesInMemory, PassageStore
 from lib.datasets import few
-from lib.embed import unread_summary
+from lib.embed import Encoder, unread_summary
 from lib.search.choose import open_dense
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached, open_vectors
@@ -112,39 +112,29 @@ def corpus_table(store: PassageStore, encoder=None) -> pd.DataFrame:
     With an encoder also ``cut``, passages of which it reads only the beginning; it is missing where
     there are more than ``MOST_COUNTED`` passages.
     """
-    rows = [(passage.source, len(passage.text)) for passage in store]
-    sizes = pd.DataFrame(rows, columns=["corpus", "characters"])
-    by_corpus = sizes.groupby("corpus", sort=False)
-    table = by_corpus["characters"].agg(
-        passages="size", mean_chars="mean", p95_chars=lambda lengths: lengths.quantile(0.95)
-    )
-    table = table.round(0).astype(int)
+    counted = store.lengths()
+    rows = {}
+    for corpus in dict.fromkeys(source for source, _ in counted):
+        own = [(length, n) for (source, length), n in counted.items() if source == corpus]
+        lengths = np.repeat(*np.array(own).T)
+        rows[corpus] = (len(lengths), lengths.mean(), np.quantile(lengths, 0.95))
+    columns = ["passages", "mean_chars", "p95_chars"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns).round(0).astype(int)
     if encoder is not None:
-        table["cut"] = unread_table(store, encoder)["cut"]
-    table = table.reset_index()
+        table["cut"] = np.nan
+        if len(store) <= MOST_COUNTED:
+            tokens, sources = unread_tokens(store, encoder), store.sources()
+            table["cut"] = [unread_summary(tokens[sources == name])["cut"] for name in table.index]
+    table = table.rename_axis("corpus").reset_index()
     table["licence"] = [CORPORA[c].licence if c in CORPORA else "" for c in table["corpus"]]
     return table
 
 
-def unread_table(store: PassageStore, encoder) -> pd.DataFrame:
-    """How much of each corpus the encoder does not read, a row a corpus: see ``unread_summary``.
-
-    Columns: cut, share, median, most. All are missing where there are more than ``MOST_COUNTED``
-    passages, or where the encoder does not know.
-    """
-    unread: dict[str, list[np.ndarray]] = {source: [] for source in store.sources()}
-    passages = iter(store if len(store) <= MOST_COUNTED else [])
-    while block := list(islice(passages, _COUNTED)):
-        tokens = encoder.unread([(passage.title, passage.text) for passage in block])
-        sources = np.array([passage.source for passage in block])
-        for source in dict.fromkeys(sources.tolist()):
-            unread[source].append(tokens[sources == source])
-    unknown = np.array([-1])
-    rows = {
-        source: unread_summary(np.concatenate(counted) if counted else unknown)
-        for source, counted in unread.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
+def unread_tokens(store: PassageStore | PassagesInMemory, encoder: Encoder) -> np.ndarray:
+    """int (n,): tokens of each passage that the encoder does not read; -1: it does not know."""
+    items = Articles(store)
+    starts = range(0, len(items), _COUNTED)
+    return np.concatenate([encoder.unread(items[i : i + _COUNTED], "article") for i in starts])
 
 
 def build_index(
@@ -209,7 +199,7 @@ def passage_vectors(
     """
     in_order = groupby(enumerate(store), key=lambda numbered: _corpus_of(numbered[1]))
     return encode_cached(
-        _Articles(store),
+        Articles(store),
         encoder,
         "article",
         starts=[next(rows)[0] for _, rows in in_order],
@@ -221,10 +211,10 @@ def passage_vectors(
     )
 
 
-class _Articles(Sequence):
+class Articles(Sequence):
     """Title and text of each passage of a store, read when they are asked for."""
 
-    def __init__(self, store: PassageStore) -> None:
+    def __init__(self, store: PassageStore | PassagesInMemory) -> None:
         self._store, self._rows = store, range(len(store))
 
     def __len__(self) -> int:

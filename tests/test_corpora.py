@@ -7,11 +7,13 @@ import io
 import json
 import re
 import tarfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import create_autospec
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -27,7 +29,8 @@ from lib.data.medrag import cut_statpearls, estimate, load_medrag, read_records
 from lib.data.openstax import read_book
 from lib.data.passages import CORPORA, Passage, parse_xml, tidy
 from lib.data.store import PassageStore
-from lib.index_build import corpus_store
+from lib.embed import HashEncoder
+from lib.index_build import corpus_store, corpus_table
 
 
 @pytest.fixture(scope="module")
@@ -383,9 +386,26 @@ def test_a_store_gives_back_what_it_was_given(tmp_path_factory, passages, data):
         assert list(store) == passages
         assert list(store.ids()) == [p.pid for p in passages]
         assert list(store.sources()) == [p.source for p in passages]
+        lengths = Counter((p.source, len(p.text)) for p in passages)
+        assert list(store.lengths().items()) == list(lengths.items())
         wanted = data.draw(st.lists(st.sampled_from(range(len(passages))))) if passages else []
         asked = [passages[i].pid for i in wanted]
         assert store.get_many(asked) == [passages[i] for i in wanted]
+
+
+def test_a_corpus_is_counted_by_source_without_a_list_of_its_passages(tmp_path):
+    lengths = {"wikipedia": [7, 3, 900, 41], "ours": [5, 5]}
+    passages = [
+        Passage(f"{name}:{i}", "", "x" * n, name, {})
+        for name, own in lengths.items()
+        for i, n in enumerate(own)
+    ]
+    table = corpus_table(PassageStore.build(tmp_path / "p.sqlite", passages), HashEncoder(dim=8))
+    assert table["corpus"].tolist() == ["wikipedia", "ours"] and table["cut"].tolist() == [0, 0]
+    for row, own in zip(table.itertuples(), lengths.values(), strict=True):
+        wanted = [len(own), round(np.mean(own)), round(np.quantile(own, 0.95))]
+        assert [row.passages, row.mean_chars, row.p95_chars] == wanted
+    assert table["licence"].tolist() == ["CC BY-SA 3.0", ""]
 
 
 def test_unknown_ids_are_named_and_equal_ones_refused(tmp_path):

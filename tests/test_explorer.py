@@ -91,7 +91,12 @@ def made(seed: int, passages: int = 40):
     return Retriever(index, Words(vectors, seed), store), hypotheses
 
 
-def test_the_rows_give_the_order_of_the_search_without_what_is_excluded(own_folders):
+@pytest.mark.parametrize("block", [100, 7])
+def test_the_rows_give_the_order_of_the_search_without_what_is_excluded(
+    own_folders, monkeypatch, block
+):
+    """They are the same, however few passages are scored at a time."""
+    monkeypatch.setattr("lib.explorer.make.BLOCK", block)
     retriever, hypotheses = made(0)
     about = {"name": "made", "means": {}}
     shown = {"q": {"text": "", "options": {}, "answer": ""}}

@@ -104,7 +104,7 @@ REFUSED = [
 ]
 
 
-def test_wrong_texts_and_numbers_are_refused_with_what_to_do(bundled, monkeypatch):
+def test_wrong_texts_and_numbers_are_refused_with_what_to_do(bundled):
     for wrong, says in REFUSED:
         with pytest.raises(ValueError, match=says):
             own.own_question(retriever=bundled, **TYPED | wrong)
@@ -115,9 +115,6 @@ def test_wrong_texts_and_numbers_are_refused_with_what_to_do(bundled, monkeypatc
     for watched in ("tuberculosis", [""], ["ulnar", " - "], None, [3]):
         with pytest.raises(ValueError, match="watched.*Next"):
             own.another_mimic(QUESTION, watched)
-    monkeypatch.setattr(own, "MOST_SEARCHED", 100)
-    with pytest.raises(ValueError, match="more than the 100.*Next: set limit"):
-        own.own_question(retriever=bundled, **TYPED)
 
 
 def test_what_a_passage_is_about_is_its_sources_word_else_whole_words_of_its_text(bundled, notes):

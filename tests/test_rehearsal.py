@@ -20,7 +20,7 @@ from lib.base.provenance import read_result
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
 from lib.corpora import load_passages
-from lib.data.medrag import SOURCES
+from lib.data.medrag import SOURCES, load_medrag
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
@@ -33,6 +33,7 @@ from lib.profiles import load_profile
 from lib.run import Retriever
 from lib.studies.main_tables import experiment
 from tests.rehearsal import run as rehearsal
+from tests.rehearsal import scale, stand_ins
 from tests.rehearsal.server import LogServer, Scripted, limits
 from tests.student import only_the_table
 from tools import measure_needs
@@ -155,6 +156,56 @@ def test_the_stand_in_corpus_is_ddx_mini_in_the_files_of_medcorp(here):
     assert sorted(texts) == sorted(p.text for p in load_passages("ddx-mini"))
     assert all(p.meta["pmids"] for p in found["pubmed"]) and not found["textbooks"][0].meta
     assert all(" -- " in p.title for p in found["statpearls"])
+
+
+def test_a_corpus_of_any_size_is_in_the_publishers_files(tmp_path, monkeypatch):
+    rows = dict.fromkeys(SOURCES, 400) | {"textbooks": 0}
+    monkeypatch.setattr(stand_ins, "_IN_A_FILE", 150)
+    for words in (0, 5):
+        stand_ins.corpora(tmp_path, (), rows, words)
+        found = {name: list(load_medrag(name, tmp_path / "medrag" / name)) for name in SOURCES}
+        assert {name: len(passages) for name, passages in found.items()} == rows | {"textbooks": 88}
+        assert len({p.pid for passages in found.values() for p in passages}) == 1288
+        assert len(list((tmp_path / "medrag" / "pubmed" / "chunk").iterdir())) == 3
+        lengths = {len(p.text.split()) for p in found["wikipedia"][68:]}
+        assert lengths == {5} if words else min(lengths) > 10
+
+
+STEPS = """
+import resource, sys
+print("[01_first] running", file=sys.stderr, flush=True)
+import time
+kept = bytearray(200_000_000)
+opened = [open(__file__) for _ in range(100)]
+time.sleep(1)
+print("[02_second] running", file=sys.stderr, flush=True)
+del kept
+time.sleep(1)
+sys.exit(resource.getrlimit(resource.RLIMIT_NOFILE)[1] != 256)
+"""
+
+
+def test_memory_and_open_files_are_measured_step_by_step(tmp_path, monkeypatch):
+    (tmp_path / "in_steps.py").write_text(STEPS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    table = scale.watched(["in_steps"], "before").set_index("step")
+    assert table.index.tolist() == ["before", "01_first", "02_second"]
+    first, second = table.loc["01_first"], table.loc["02_second"]
+    assert first["peak_mb"] > 200 > second["peak_mb"] and first["own_mb"] > 200 > second["own_mb"]
+    assert 256 > first["open_files"] > 100 and second["seconds"] > 0.9
+    with pytest.raises(RuntimeError, match="ended with 1"):
+        scale.watched(["in_no_steps"], "before")
+
+
+def test_what_was_not_measured_has_the_line_through_what_was():
+    rows = [(n, step, 1.0, a + b * n, b * n, 9) for n in (1, 3) for step, a, b in MEMORY]
+    table = scale.line(pd.DataFrame(rows, columns=scale.COLUMNS), 10)
+    assert table["rows"].tolist() == [10, 10] and table["seconds"].isna().all()
+    assert table["peak_mb"].tolist() == pytest.approx([102, 5])
+    assert table["own_mb"].tolist() == pytest.approx([20, 0])
+
+
+MEMORY = (("encode", 82, 2), ("search", 5, 0))
 
 
 # what the paper profile needed -------------------------------------------------------------------

@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -96,6 +98,12 @@ class PassageStore:
         codes = np.fromiter((code_of[name] for (name,) in rows), np.int16, len(self))
         return pd.Categorical.from_codes(codes, names)
 
+    def lengths(self) -> Counter[tuple[str, int]]:
+        """How many passages have each source and number of characters, in the order in which the
+        first of them stands."""
+        rows = self._connect().execute("SELECT source, text FROM passage ORDER BY row")
+        return Counter((source, len(text)) for source, text in rows)
+
     def get(self, pid: str) -> Passage:
         """One passage by id; KeyError when it is not here."""
         return self.get_many([pid])[0]
@@ -110,11 +118,10 @@ class PassageStore:
         return [passages[pid] for pid in pids]
 
     def _connect(self) -> sqlite3.Connection:
-        """Read-only, memory-mapped, and new for every call: threads must not share a connection."""
+        """Read-only, and new for every call: threads must not share a connection. Not mapped: a
+        pass through a mapped file counts it all as this process's memory."""
         address = f"file:{quote(str(self.path.resolve()))}?mode=ro&immutable=1"
-        file = sqlite3.connect(address, uri=True)
-        file.execute(f"PRAGMA mmap_size = {2**40}")
-        return file
+        return sqlite3.connect(address, uri=True)
 
 
 class PassagesInMemory:
@@ -132,6 +139,10 @@ class PassagesInMemory:
 
     def __iter__(self) -> Iterator[Passage]:
         return iter(self._by_pid.values())
+
+    def between(self, start: int, stop: int) -> Iterator[Passage]:
+        """The passages of rows from ``start`` to before ``stop``, in order."""
+        return islice(self, start, stop)
 
     def ids(self) -> Ids:
         """All passage ids in their order."""

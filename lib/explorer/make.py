@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,12 +31,16 @@ from lib.explorer.rows import (
 from lib.query_spec import Hypotheses
 from lib.run import RetrievalFailure, Retriever
 from lib.search.contrast import cosine
+from lib.search.index import DenseIndex
 
 CHECKED = tuple(i / 10 for i in range(21))
 """The lambdas at which the order is compared with that of lib/."""
 
 EXCERPT = 280
 """Characters of a passage that are kept: enough to see what it is about."""
+
+BLOCK = 2**17
+"""Passages whose vectors are in memory at a time."""
 
 _TITLES_ONLY = ("openstax:anatomy-and-physiology", "openstax:microbiology")
 """Passages whose licence asks more than a line of credit (CC BY-NC-SA): title and link alone."""
@@ -69,10 +74,9 @@ def make_explored(
     passages: dict[str, Mapping] = {}
     for each in sets:
         described.append(dict(each.about))
-        index = each.retriever.index
-        vectors = index.vectors(np.arange(len(index.ids)))
+        blocks = _Blocks(each.retriever.index)
         for qid, hypotheses in each.hypotheses.items():
-            kept, pids, scores = _rows_of(hypotheses, each.retriever, vectors)
+            kept, pids, scores = _rows_of(hypotheses, each.retriever, blocks)
             place = {"set": each.about["name"], "qid": qid, "start": len(found)}
             questions.append(place | {"length": len(pids)} | each.shown[qid] | kept)
             classes = [CLASSES.index(each.class_of(qid, pid)) for pid in pids]
@@ -85,8 +89,24 @@ def make_explored(
     return Explored(described, questions, [passages[pid] for pid in rank], records)
 
 
+class _Blocks:
+    """The rows of an index that can be found, with their vectors, some at a time; what fits in one
+    block is read once."""
+
+    def __init__(self, index: DenseIndex):
+        rows = np.flatnonzero(index.kept)
+        self._index, self._rows = index, np.array_split(rows, math.ceil(len(rows) / BLOCK))
+        self._only = [self._read(0)] if len(self._rows) == 1 else []
+
+    def _read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        return self._rows[number], self._index.vectors(self._rows[number])
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        yield from self._only or map(self._read, range(len(self._rows)))
+
+
 def _rows_of(
-    hypotheses: Hypotheses, retriever: Retriever, vectors: np.ndarray
+    hypotheses: Hypotheses, retriever: Retriever, blocks: _Blocks
 ) -> tuple[dict, list[str], np.ndarray]:
     """Of one question: its texts and cosines as they are kept; the passages that are needed, and
     their scores (passages, columns), in the order of H+ alone, which most readers look at first."""
@@ -110,12 +130,20 @@ def _rows_of(
             c = cosine(embedded["plus"], embedded[column]).item() if there else None
             kept[f"c_{column}"] = c
     index = retriever.index
-    scores = _columns(embedded, lambda rows: vectors @ rows.T)
-    scores[~index.kept | np.isin(index.ids, list(hypotheses.excluded))] = np.nan
-    places = _needed(scores, kept, index.ranks)
+    excluded = index.ids.find(sorted(hypotheses.excluded))
+
+    def needed(rows: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        scores = _columns(embedded, lambda texts: vectors @ texts.T)
+        scores[np.isin(rows, excluded)] = np.nan
+        return rows[_needed(scores, kept, index.ranks[rows])]
+
+    found = [needed(rows, vectors) for rows, vectors in blocks]
+    (rows,) = found if len(found) == 1 else [np.concatenate(found)]
+    if len(found) > 1:  # what is among the best of all is among the best of its block
+        rows = needed(rows, index.vectors(rows))
     # In double precision, as lib/ scores the passages it has found.
-    exact = _columns(embedded, lambda rows: index.score(rows, places).T)
-    return kept, index.ids[places].tolist(), exact
+    exact = _columns(embedded, lambda texts: index.score(texts, rows).T)
+    return kept, index.ids[rows].tolist(), exact
 
 
 def _columns(embedded: Mapping[str, np.ndarray], score: Callable) -> np.ndarray:

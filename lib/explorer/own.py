@@ -32,9 +32,6 @@ from lib.run import RetrievalFailure, Retriever
 NONE = "none of these"
 """The column of passages about none of the names that are watched."""
 
-MOST_SEARCHED = 2_000_000
-"""Passages of the largest corpus: all of its vectors are held in memory at once."""
-
 _LIVE = RECORDINGS / "live" / "own-question.jsonl"
 
 
@@ -78,16 +75,9 @@ def own_question(
     """Your question on a retriever's passages: rows from which the order at every lambda follows.
 
     See ``hypotheses_of`` for the texts; ``options`` are only shown. With no mimic at all the rows
-    are the best passages by H+, and no form of contrast is offered. Raises ValueError when the
-    mimic says what H+ says (no query is left at lambda 1), or for a corpus of more than
-    ``MOST_SEARCHED`` passages.
+    are the best passages by H+, and no form of contrast is offered. Every vector is read once.
+    Raises ValueError when the mimic says what H+ says (no query is left at lambda 1).
     """
-    count = len(retriever.index.ids)
-    if count > MOST_SEARCHED:
-        raise ValueError(
-            f"{count:,} passages are more than the {MOST_SEARCHED:,} whose vectors are held in "
-            "memory here. Next: set limit, or profile = 'open'"
-        )
     hypotheses = hypotheses_of(question, h_plus, h_minus, another)
     if h_minus.strip():
         (found,) = retriever.search_many([hypotheses.by(lam=1.0)], 1)

@@ -135,7 +135,7 @@ class QuestionSet:
     @property
     def sources(self) -> tuple[str, ...]:
         """The sources of the passages, in their order."""
-        return tuple(dict.fromkeys(self.retriever.store.sources()))
+        return tuple(self.retriever.store.sources().unique())
 
 
 def strategies(sources: Sequence[str], rerankers: Mapping[str, Scorer]) -> dict[str, RAG2]:
@@ -167,7 +167,7 @@ def strategy_values(asked: QuestionSet, arms: Mapping[str, RAG2]) -> pd.DataFram
     that have one, a re-ranked one too so that all of these have the same questions.
     """
     store = asked.retriever.store
-    source_of = dict(zip(store.ids(), store.sources(), strict=True))
+    ids, sources = store.ids(), store.sources()
     parts = []
     for name, arm in arms.items():
         questions = list(asked.questions)
@@ -183,8 +183,8 @@ def strategy_values(asked: QuestionSet, arms: Mapping[str, RAG2]) -> pd.DataFram
         steps = [traces[qid].get("after", ()) for qid in gold]
         table["pairs_scored"] = [float(sum(step["pairs"] for step in taken)) for taken in steps]
         for source in asked.sources:
-            among = [[source_of[pid] == source for pid in found.get(qid, [])[:5]] for qid in gold]
-            table[f"share of {source}"] = [sum(places) / 5 for places in among]
+            rows = [ids.rows_of(found.get(qid, [])[:5]) for qid in gold]
+            table[f"share of {source}"] = [sum(sources[own] == source) / 5 for own in rows]
         parts.append(long_values(name, table).assign(dataset=asked.name))
     return pd.concat(parts, ignore_index=True)[["dataset", "arm", "qid", "metric", "value"]]
 
@@ -285,7 +285,7 @@ def one_question(
     questions = {q.qid: q for q in load_questions("ddx-mini")}
     question = one_of("ddx-mini has no question", qid, questions)
     rationale = {row["qid"]: row["rationale"] for row in ddx_mini.read("expansions")}[qid]
-    sources = tuple(dict.fromkeys(retriever.store.sources()))
+    sources = tuple(retriever.store.sources().unique())
     ranks = {}
     for name, arm in (("stacked", RAG2()), ("balanced", RAG2(sources=sources))):
         run, _ = execute(name, [question], [arm.given(question, rationale)], retriever, arm.depth)
