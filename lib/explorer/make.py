@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -17,10 +18,13 @@ from lib.explorer.rows import (
     DEPTH,
     FILES,
     FOLDER,
+    LAM_MAX,
     NEEDS,
     RECORD,
     SEVERAL,
     Explored,
+    Form,
+    Mimic,
     begins,
     candidates,
     lines_of,
@@ -30,6 +34,8 @@ from lib.explorer.rows import (
 from lib.query_spec import Hypotheses
 from lib.run import RetrievalFailure, Retriever
 from lib.search.contrast import cosine
+from lib.search.index import DenseIndex
+from lib.search.lambda_path import rows_on_path
 
 CHECKED = tuple(i / 10 for i in range(21))
 """The lambdas at which the order is compared with that of lib/."""
@@ -69,10 +75,7 @@ def make_explored(
     passages: dict[str, Mapping] = {}
     for each in sets:
         described.append(dict(each.about))
-        index = each.retriever.index
-        vectors = index.vectors(np.arange(len(index.ids)))
-        for qid, hypotheses in each.hypotheses.items():
-            kept, pids, scores = _rows_of(hypotheses, each.retriever, vectors)
+        for qid, kept, pids, scores in _rows_of(each.hypotheses, each.retriever):
             place = {"set": each.about["name"], "qid": qid, "start": len(found)}
             questions.append(place | {"length": len(pids)} | each.shown[qid] | kept)
             classes = [CLASSES.index(each.class_of(qid, pid)) for pid in pids]
@@ -86,10 +89,34 @@ def make_explored(
 
 
 def _rows_of(
-    hypotheses: Hypotheses, retriever: Retriever, vectors: np.ndarray
-) -> tuple[dict, list[str], np.ndarray]:
-    """Of one question: its texts and cosines as they are kept; the passages that are needed, and
-    their scores (passages, columns), in the order of H+ alone, which most readers look at first."""
+    hypotheses: Mapping[str, Hypotheses], retriever: Retriever
+) -> Iterator[tuple[str, dict, list[str], np.ndarray]]:
+    """Of each question its id; its texts and cosines as they are kept; the passages that are
+    needed, and their scores (passages, columns), in the order of H+ alone, which most readers look
+    at first."""
+    index = retriever.index
+    texts = {qid: _texts_of(one, retriever) for qid, one in hypotheses.items()}
+    # Passages that may not be found are looked up too, and dropped: they are few.
+    depth = DEPTH + max(len(one.excluded) for one in hypotheses.values())
+    held = _on_paths(index, texts, depth)
+    everything = cache(lambda: index.vectors(np.flatnonzero(index.kept)))
+    for qid, (embedded, kept) in texts.items():
+        places = held[qid]
+        if SEVERAL in embedded:
+            # Another mimic is the nearest for every passage, so that no one vector finds them.
+            scores = _columns(embedded, lambda rows: everything() @ rows.T)
+            lines = lines_of(scores, "several mimics", "own", np.nan, np.nan)
+            places = [*places, np.flatnonzero(index.kept)[candidates(*lines, depth)]]
+        rows = np.unique(np.concatenate(places))
+        rows = rows[~np.isin(index.ids[rows], list(hypotheses[qid].excluded))]
+        # In double precision, as lib/ scores the passages it has found.
+        exact = _columns(embedded, lambda vectors, rows=rows: index.score(vectors, rows).T)
+        needed = _needed(exact, kept, index.ranks[rows])
+        yield qid, kept, index.ids[rows[needed]].tolist(), exact[needed]
+
+
+def _texts_of(hypotheses: Hypotheses, retriever: Retriever) -> tuple[dict, dict]:
+    """A question's vectors (texts, d) by column, and its texts and cosines as they are kept."""
     texts = {
         "plus": hypotheses.of("target")[:1],
         "own": hypotheses.of("mimic")[:1],
@@ -109,13 +136,33 @@ def _rows_of(
             there = column in embedded
             c = cosine(embedded["plus"], embedded[column]).item() if there else None
             kept[f"c_{column}"] = c
-    index = retriever.index
-    scores = _columns(embedded, lambda rows: vectors @ rows.T)
-    scores[~index.kept | np.isin(index.ids, list(hypotheses.excluded))] = np.nan
-    places = _needed(scores, kept, index.ranks)
-    # In double precision, as lib/ scores the passages it has found.
-    exact = _columns(embedded, lambda rows: index.score(rows, places).T)
-    return kept, index.ids[places].tolist(), exact
+    return embedded, kept
+
+
+def _on_paths(index: DenseIndex, texts: Mapping[str, tuple[dict, dict]], k: int) -> dict:
+    """For each question the rows that hold the k best at every lambda in [0, ``LAM_MAX``], for each
+    form and mimic that searches with one vector; without any mimic, by H+ alone."""
+    found: dict[str, list] = {qid: [] for qid in texts}
+    lines = []
+    for qid, (embedded, kept) in texts.items():
+        # As lines, the numbers of h+ and the mimics give those of the query: both are sums.
+        missing = np.full_like(embedded["plus"][0], np.nan)
+        numbers = np.stack([embedded.get(column, [missing])[0] for column in COLUMNS], axis=-1)
+        plain = [(numbers[:, 0], np.zeros_like(missing))]
+        by_one = [choice for choice in _offered(numbers) if choice[0] != "several mimics"]
+        of = [lines_of(numbers, *choice, kept["c_own"], kept["c_random"]) for choice in by_one]
+        lines += [(qid, *line) for line in of or plain]
+    starts, slopes = (np.stack([line[i] for line in lines]) for i in (1, 2))
+    for (qid, *_), rows in zip(lines, rows_on_path(index, starts, slopes, k, LAM_MAX), strict=True):
+        found[qid].append(rows)
+    return found
+
+
+def _offered(scores: np.ndarray) -> list[tuple[Form, Mimic]]:
+    """The pairs of form and mimic whose columns (..., columns) are there."""
+    missing = np.isnan(scores).all(axis=0)
+    known = {column for column, none in zip(COLUMNS, missing, strict=True) if not none}
+    return [choice for choice, needs in NEEDS.items() if known.issuperset(needs)]
 
 
 def _columns(embedded: Mapping[str, np.ndarray], score: Callable) -> np.ndarray:
@@ -128,18 +175,14 @@ def _columns(embedded: Mapping[str, np.ndarray], score: Callable) -> np.ndarray:
 
 
 def _needed(scores: np.ndarray, kept: Mapping, ranks: np.ndarray) -> np.ndarray:
-    """Index rows of the passages that are needed for one question, by H+ alone, best first."""
-    missing = np.isnan(scores).all(axis=0)
-    known = {column for column, none in zip(COLUMNS, missing, strict=True) if not none}
+    """Which passages (rows of scores) are needed for one question, by H+ alone, best first."""
     plus = scores[:, 0]
     # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
     chosen = [order_at(plus, np.zeros_like(plus), 0.0, DEPTH, ranks)]
-    for (form, mimic), needs in NEEDS.items():
-        if known.issuperset(needs):
-            lines = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
-            chosen.append(candidates(*lines, DEPTH))
+    for form, mimic in _offered(scores):
+        lines = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
+        chosen.append(candidates(*lines, DEPTH))
     places = np.unique(np.concatenate(chosen))
-    places = places[~np.isnan(plus[places])]
     return places[np.lexsort((ranks[places], -plus[places]))]
 
 
