@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib.embed import HashEncoder
 from lib.query_spec import Hypotheses, SearchSpec, Text
+from lib.run import Retriever
 from lib.search import lambda_path
 from lib.search.candidates import multiplies_int8
 from lib.search.compressed import CompressedIndex
@@ -229,3 +231,59 @@ def test_a_path_refuses_what_a_search_refuses():
     with pytest.raises(ValueError, match="k = 0"):
         search_path(index, queries[lam < 1], line[lam < 1], lam[lam < 1], 0)
     assert search_path(index, queries[:0], line[:0], lam[:0], 5).ids.shape == (0, 5)
+
+
+# sweeps ------------------------------------------------------------------------------------------
+
+WORDS = ["fever", "pain", "kidney", "heart", "dose", "cough", "liver", "rash", "sodium", "gait"]
+FORMS = {
+    "one mimic": {},
+    "a random mimic": {"mimic": "stranger", "draw": 1},
+    "rotation": {"rotation": True},
+    "question added": {"question_weight": 1.0},
+    "centred": {"space": "centred"},
+    "whitened": {"space": "whitened"},
+    "mean": {"form": "mean", "mimic": "several"},
+    "lda": {"form": "lda", "mimic": "several"},
+    "max": {"form": "max", "mimic": "several"},
+    "margin": {"form": "margin"},
+    "pool": {"pool": 30},
+}
+LINES = [name for name, changes in FORMS.items() if SearchSpec(**changes).is_line]
+
+
+@pytest.fixture(scope="module")
+def place():
+    """A retriever on 400 short passages, and five questions' hypotheses."""
+    rng = np.random.default_rng(5)
+
+    def some(n):
+        return [" ".join(rng.choice(WORDS, 4)) for _ in range(n)]
+
+    encoder = HashEncoder(16)
+    index = DenseIndex([encoder.encode(some(400), "article")], shuffled_ids(400))
+    asked = []
+    for i in range(5):
+        question, plus, minus, *others = some(7)
+        texts = [Text(question, 0.0, "query", "question"), Text(plus, role="target")]
+        texts.append(Text(minus, role="mimic"))
+        texts += [Text(other, role="mimic", kind="stranger") for other in others[:2]]
+        texts += [Text(other, role="mimic", kind="several") for other in others[2:]]
+        asked.append(Hypotheses(tuple(texts), excluded=frozenset({f"p{i:05d}"}), qid=str(i)))
+    return Retriever(index, encoder), asked
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_sweep_finds_what_each_lambda_finds_and_a_line_takes_few_searches(form, place):
+    retriever, asked = place
+    lambdas = np.linspace(0, 2, 15).tolist()
+    requests = [one.by(**FORMS[form], lam=lam) for one in asked for lam in lambdas]
+    alone = [retriever.search_many([request], 6)[0] for request in requests]
+    with short_lists(30) as searched:
+        together = retriever.search_many(requests, 6)
+    for mine, wanted in zip(together, alone, strict=True):
+        assert_same(mine, wanted)
+    if form in LINES:
+        one_by_one = len(asked)  # lambda 0 has no mimic, and stands alone
+        assert sum(queries for queries, _ in searched) < one_by_one + 6 * len(asked)
+    assert len(LINES) == 8

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -19,15 +20,13 @@ from lib.explorer.rows import (
     FILES,
     FOLDER,
     LAM_MAX,
-    NEEDS,
     RECORD,
     SEVERAL,
     Explored,
-    Form,
-    Mimic,
     begins,
     candidates,
     lines_of,
+    offered,
     order_at,
     spec_of,
 )
@@ -149,20 +148,13 @@ def _on_paths(index: DenseIndex, texts: Mapping[str, tuple[dict, dict]], k: int)
         missing = np.full_like(embedded["plus"][0], np.nan)
         numbers = np.stack([embedded.get(column, [missing])[0] for column in COLUMNS], axis=-1)
         plain = [(numbers[:, 0], np.zeros_like(missing))]
-        by_one = [choice for choice in _offered(numbers) if choice[0] != "several mimics"]
+        by_one = [choice for choice in offered(numbers) if choice[0] != "several mimics"]
         of = [lines_of(numbers, *choice, kept["c_own"], kept["c_random"]) for choice in by_one]
         lines += [(qid, *line) for line in of or plain]
     starts, slopes = (np.stack([line[i] for line in lines]) for i in (1, 2))
     for (qid, *_), rows in zip(lines, rows_on_path(index, starts, slopes, k, LAM_MAX), strict=True):
         found[qid].append(rows)
     return found
-
-
-def _offered(scores: np.ndarray) -> list[tuple[Form, Mimic]]:
-    """The pairs of form and mimic whose columns (..., columns) are there."""
-    missing = np.isnan(scores).all(axis=0)
-    known = {column for column, none in zip(COLUMNS, missing, strict=True) if not none}
-    return [choice for choice, needs in NEEDS.items() if known.issuperset(needs)]
 
 
 def _columns(embedded: Mapping[str, np.ndarray], score: Callable) -> np.ndarray:
@@ -179,7 +171,7 @@ def _needed(scores: np.ndarray, kept: Mapping, ranks: np.ndarray) -> np.ndarray:
     plus = scores[:, 0]
     # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
     chosen = [order_at(plus, np.zeros_like(plus), 0.0, DEPTH, ranks)]
-    for form, mimic in _offered(scores):
+    for form, mimic in offered(scores):
         lines = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
         chosen.append(candidates(*lines, DEPTH))
     places = np.unique(np.concatenate(chosen))
@@ -215,11 +207,16 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
     name = questions.about["name"]
     for form, mimic in CHOICES:
         asked = [q for q in explored.of(name) if (form, mimic) in explored.choices_of(q)]
-        for lam in CHECKED:
-            spec = vars(spec_of(form, mimic, lam))
-            requests = [questions.hypotheses[q["qid"]].by(**spec) for q in asked]
+        # What is no straight line in lambda scores every passage: one lambda at a time.
+        together = spec_of(form, mimic, 1.0).is_line
+        for lambdas in [CHECKED] if together else [[lam] for lam in CHECKED]:
+            pairs = list(product(lambdas, asked))
+            requests = [
+                questions.hypotheses[question["qid"]].by(**vars(spec_of(form, mimic, lam)))
+                for lam, question in pairs
+            ]
             found = questions.retriever.search_many(requests, DEPTH)
-            for question, hits in zip(asked, found, strict=True):
+            for (lam, question), hits in zip(pairs, found, strict=True):
                 if isinstance(hits, RetrievalFailure):
                     continue
                 places = explored.records_of(question)["passage"]

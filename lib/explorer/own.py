@@ -85,8 +85,8 @@ def own_question(
     count = len(retriever.index.ids)
     if count > MOST_SEARCHED:
         raise ValueError(
-            f"{count:,} passages are more than the {MOST_SEARCHED:,} whose vectors are held in "
-            "memory here. Next: set limit, or profile = 'open'"
+            f"{count:,} passages are more than the {MOST_SEARCHED:,} whose vectors fit in memory, "
+            "where H+ and H- are nearly the same text. Next: set limit, or profile = 'open'"
         )
     hypotheses = hypotheses_of(question, h_plus, h_minus, another)
     if h_minus.strip():

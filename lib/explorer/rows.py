@@ -84,6 +84,13 @@ def spec_of(form: Form, mimic: Mimic, lam: float) -> SearchSpec:
     )
 
 
+def offered(scores: np.ndarray) -> list[tuple[Form, Mimic]]:
+    """The pairs of form and mimic that scores (n, 5) have the columns for."""
+    missing = np.isnan(scores).all(axis=0)
+    known = {column for column, is_missing in zip(COLUMNS, missing, strict=True) if not is_missing}
+    return [choice for choice in CHOICES if known.issuperset(NEEDS[choice])]
+
+
 def lines_of(
     scores: np.ndarray, form: Form, mimic: Mimic, c_own: np.ndarray, c_random: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -202,11 +209,7 @@ class Explored:
 
     def choices_of(self, question: Mapping) -> list[tuple[Form, Mimic]]:
         """The pairs of form and mimic that this question has texts for."""
-        missing = np.isnan(self.records_of(question)["score"]).all(axis=0)
-        known = {
-            column for column, is_missing in zip(COLUMNS, missing, strict=True) if not is_missing
-        }
-        return [choice for choice in CHOICES if known.issuperset(NEEDS[choice])]
+        return offered(self.records_of(question)["score"])
 
     def lines(
         self, question: Mapping, form: Form = "one mimic", mimic: Mimic = "own"

@@ -17,11 +17,12 @@ import numpy as np
 
 from lib.search.index import DenseIndex, Hits, top_rows
 
-DEPTH = 1000
+DEPTH = 250
 """Passages in the list of an anchor."""
 
-FEWEST = 4
-"""Queries on one line from which on anchors are quicker than one search for each."""
+FEWEST = 8
+"""Queries on one line from which on anchors are quicker than one search for each, of some 20,000
+passages; of fewer, neither takes long."""
 
 _STOPS = 41
 """Lambdas at which a whole stretch is proved; what lies between follows from them."""
@@ -45,20 +46,29 @@ def search_path(
     scores = np.empty((len(queries), k), dtype=np.float32)
     rows = np.empty((len(queries), k), dtype=np.int64)
     alone = np.ones(len(queries), dtype=bool)
+    for members, held, _ in certified(index, queries, line, lam, k):
+        # In double precision, as ``index.search`` scores what it has found.
+        best = top_rows(index.score(queries[members], held), held, index, k)
+        scores[members], rows[members], alone[members] = best.scores, best.rows, False
+    if alone.any():
+        found = index.search(queries[alone], k)
+        scores[alone], rows[alone] = found.scores, found.rows
+    return Hits(scores, rows, index.ids[rows])
+
+
+def certified(
+    index: DenseIndex, queries: np.ndarray, line: np.ndarray, lam: np.ndarray, k: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Of each line that ``search_path`` need not search query by query: the numbers of its queries,
+    the rows among which the k best of each are certain to be, and how many searches that took."""
     for some in _parts([] if index.approximate else _by_line(line, lam)):
         paths = [_Path(queries[members], lam[members]) for members in some]
         straight = [path.is_straight for path in paths]
         paths, some = list(compress(paths, straight)), list(compress(some, straight))
         _search(index, paths, k, between=False)
-        for members, path in zip(some, paths, strict=True):
-            # In double precision, as ``index.search`` scores what it has found.
-            exact = index.score(queries[members], path.held)
-            best = top_rows(exact, path.held, index, k)
-            scores[members], rows[members], alone[members] = best.scores, best.rows, False
-    if alone.any():
-        found = index.search(queries[alone], k)
-        scores[alone], rows[alone] = found.scores, found.rows
-    return Hits(scores, rows, index.ids[rows])
+        yield from (
+            (members, path.held, path.searches) for members, path in zip(some, paths, strict=True)
+        )
 
 
 def rows_on_path(
@@ -113,6 +123,7 @@ class _Path:
         self._ends = np.empty((2, 0))
         self._depths: dict[int, int] = {}
         self._most: dict[int, float] = {}
+        self.searches = 0
 
     def _between_ends(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
         return (1 - self._share) * first + self._share * last
@@ -120,7 +131,8 @@ class _Path:
     @property
     def is_straight(self) -> bool:
         """Whether the queries are on one line, but for rounding."""
-        line = self._between_ends(self.queries[0], self.queries[-1])
+        share = self._share.astype(np.float32)
+        line = (1 - share) * self.queries[0] + share * self.queries[-1]
         return bool((np.linalg.norm(self.queries - line, axis=1) <= 0.1 * self._slack).all())
 
     def see(self, index: DenseIndex, rows: np.ndarray) -> None:
@@ -135,6 +147,7 @@ class _Path:
         scores there at most that."""
         self._depths[stop] = depth
         self._most[stop] = worst + self._slack[stop]
+        self.searches += 1
 
     def missing(self, k: int, between: bool, passages: int) -> list[tuple[int, int]]:
         """The stops to search, and how deep, before no passage of so many can be missing; none at
