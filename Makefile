@@ -140,6 +140,7 @@ gpu-check: $(READY)  ## ten minutes on a CUDA card: encoding, searches and a bat
 
 bench: $(READY)  ## searches side by side in one run: speed, recall on shifted queries (needs the data; SIZE=100k|1m|5.8m)
 	@OMP_NUM_THREADS=$(JOBS) CHR_PROFILE=open $(PY) -m tools.bench $(or $(SIZE),100k)
+	@$(if $(filter-out 100k,$(SIZE)),:,OMP_NUM_THREADS=$(JOBS) CHR_PROFILE=open $(PY) -m tools.bench_path)
 
 lint: $(READY)  ## style, layout and types: ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy

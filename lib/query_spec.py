@@ -149,6 +149,11 @@ class SearchSpec:
         """Whether the form takes every mimic text of its kind."""
         return self.form in _MANY
 
+    @property
+    def is_line(self) -> bool:
+        """Whether it searches with one vector, which is a straight line in lambda."""
+        return self.form in ("single", "mean", "lda") and not self.pool
+
 
 @dataclass(frozen=True)
 class Hypotheses:

@@ -24,6 +24,7 @@ from lib.query_spec import Fusion, Hit, Hypotheses, Request, SearchSpec, Sparse,
 from lib.search import contrast, scoring, whitening
 from lib.search.bm25 import BM25Index, contrast_terms
 from lib.search.index import DenseIndex, Hits
+from lib.search.lambda_path import search_path
 from lib.search.merge import merge_balanced, merge_rrf
 from lib.search.vectors import encode_small
 
@@ -260,8 +261,8 @@ class Retriever:
         vectors = self._joined(spec, np.stack(list(queries.values())), lam)
         clear = ~contrast.is_degenerate(vectors).any(axis=1)
         if clear.any():
-            excluded = [asked[i].excluded for i in ready[clear]]
-            hits = self._ranked(spec, vectors[clear], lam[clear], k, excluded)
+            searched = [asked[i] for i in ready[clear]]
+            hits = self._ranked(spec, vectors[clear], lam[clear], k, searched)
             for row, i in enumerate(ready[clear]):
                 results[i] = hits[row]
         return results
@@ -281,19 +282,20 @@ class Retriever:
         vectors: np.ndarray,
         lam: np.ndarray,
         k: int,
-        excluded: Sequence[frozenset[str]],
+        asked: Sequence[Hypotheses],
     ) -> Hits:
         """Top k of the passages, exactly, for queries (n, m, d) and their lambdas (n,).
 
-        With a pool, the vector that chooses it comes first; ``excluded`` passages are not in it.
+        With a pool, the vector that chooses it comes first; what may not be found is not in it.
         """
         index, _ = self.space_of(spec)
         if spec.pool:
+            excluded = [h.excluded for h in asked]
             return scoring.rerank_pool(index, vectors[:, 0], vectors[:, 1], spec.pool, k, excluded)
         if spec.form == "csls":
             return scoring.search_with_penalty(index, vectors[:, 0], self._hubs(spec), lam, k)
         if vectors.shape[1] == 1:
-            return index.search(vectors[:, 0], k)
+            return search_path(index, vectors[:, 0], _lines(asked), lam, k)
         if spec.form == "softmax":
             return scoring.search_scored(index, vectors, scoring.log_sum_exp(lam, spec.tau), k)
         offsets = np.zeros(vectors.shape[:2])
@@ -362,6 +364,14 @@ def _group(request: Request) -> tuple:
     mimics = len(_chosen_mimics(request)) if request.spec.searches_many else 0
     alike = replace(request.spec, lam=0.0, draw=0, question_weight=0.0)
     return alike, mimics, bool(request.of("mimic")), bool(request.spec.lam), sources
+
+
+def _lines(asked: Sequence[Hypotheses]) -> np.ndarray:
+    """A number for each request (n,), equal where they differ in lambda alone."""
+    known: dict[tuple, int] = {}
+    # ``Hypotheses.by`` keeps the texts, so that they need not be compared.
+    keys = [(id(h.texts), h.spec.draw, h.spec.question_weight) for h in asked]
+    return np.array([known.setdefault(key, len(known)) for key in keys])
 
 
 def _space_key(spec: SearchSpec) -> tuple[str, float]:

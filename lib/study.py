@@ -48,19 +48,29 @@ class Arm:
 
 def search_arm(arm: Arm, qids: Iterable[str], retriever: Retriever, depth: int) -> list[Found]:
     """What an arm finds, ``depth`` passages a question, by draw. All draws are one search."""
+    return search_arms([arm], qids, retriever, depth)[arm.name]
+
+
+def search_arms(
+    arms: Iterable[Arm], qids: Iterable[str], retriever: Retriever, depth: int
+) -> dict[str, list[Found]]:
+    """``search_arm`` of several arms, by name, as one search: arms that differ in lambda alone take
+    a few searches together (``lib.search.lambda_path``)."""
     from lib.run import RetrievalFailure
 
+    arms, qids = list(arms), list(qids)
     asked = [
-        (draw, qid, request)
+        (arm.name, draw, qid, request)
+        for arm in arms
         for draw in range(arm.draws)
         for qid in qids
         if (request := arm.request(qid, draw)) is not None
     ]
     hits = retriever.search_many([request for *_, request in asked], depth)
-    found: list[Found] = [{} for _ in range(arm.draws)]
-    for (draw, qid, _), hit in zip(asked, hits, strict=True):
+    found: dict[str, list[Found]] = {arm.name: [{} for _ in range(arm.draws)] for arm in arms}
+    for (name, draw, qid, _), hit in zip(asked, hits, strict=True):
         if not isinstance(hit, RetrievalFailure):
-            found[draw][qid] = hit.ids[0].tolist()
+            found[name][draw][qid] = hit.ids[0].tolist()
     return found
 
 
@@ -194,9 +204,9 @@ def search_and_measure(
     def outcomes(collection: Any) -> pd.DataFrame:
         qids = list(collection.qids)
         parts = []
-        for arm in arms(collection):
-            found = search_arm(arm, qids, collection.retriever, depth)
-            parts.append(long_values(arm.name, mean_of_draws(found, partial(measure, collection))))
+        every = search_arms(arms(collection), qids, collection.retriever, depth)
+        for name, found in every.items():
+            parts.append(long_values(name, mean_of_draws(found, partial(measure, collection))))
         return pd.concat(parts, ignore_index=True)
 
     return outcomes

@@ -45,6 +45,7 @@ from lib.profiles import load_profile
 from lib.query_spec import Hypotheses
 from lib.query_spec import Text as Written
 from lib.run import Retriever
+from lib.search import lambda_path
 from lib.search.index import DenseIndex
 
 
@@ -76,7 +77,7 @@ def made(seed: int, passages: int = 40):
     generator = np.random.default_rng(seed)
     vectors = generator.normal(size=(passages + 6, Words.dim)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    index = DenseIndex([vectors[:passages]], [f"p{i:02d}" for i in generator.permutation(passages)])
+    index = DenseIndex([vectors[:passages]], [f"p{i:03d}" for i in generator.permutation(passages)])
     names = [str(passages + i) for i in range(6)]
     texts = (
         Written(names[0], 1.0, "article", "target"),
@@ -86,18 +87,17 @@ def made(seed: int, passages: int = 40):
         Written(names[4], 1.0, "article", "mimic", "several"),
         Written(names[5], 1.0, "article", "mimic", "several"),
     )
-    hypotheses = Hypotheses(texts, qid="q", excluded=frozenset({"p03"}))
+    hypotheses = Hypotheses(texts, qid="q", excluded=frozenset({"p003"}))
     store = PassagesInMemory(Passage(pid, "", "", "", {}) for pid in index.ids.tolist())
     return Retriever(index, Words(vectors, seed), store), hypotheses
 
 
-@pytest.mark.parametrize("block", [100, 7])
+@pytest.mark.parametrize("depth", [1000, 12])
 def test_the_rows_give_the_order_of_the_search_without_what_is_excluded(
-    own_folders, monkeypatch, block
+    depth, own_folders, monkeypatch
 ):
-    """They are the same, however few passages are scored at a time."""
-    monkeypatch.setattr("lib.explorer.make.BLOCK", block)
-    retriever, hypotheses = made(0)
+    monkeypatch.setattr(lambda_path, "DEPTH", depth)
+    retriever, hypotheses = made(0, passages=200)
     about = {"name": "made", "means": {}}
     shown = {"q": {"text": "", "options": {}, "answer": ""}}
     asked = QuestionSet(about, retriever, {"q": hypotheses}, shown, lambda qid, pid: "neither")

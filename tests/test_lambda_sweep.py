@@ -286,16 +286,16 @@ def test_an_outcome_is_what_the_arm_finds_on_every_question_of_its_half(bench, r
 def test_after_ctrl_c_the_same_command_searches_only_what_is_left_and_says_so(
     bench, own_folders, monkeypatch, capsys
 ):
-    """The whole study is stopped twice, in a half each; every arm is searched once."""
+    """The whole study is stopped twice, in a half each; every arm is measured once."""
     real, searched = sweep.measured, []
 
     def run(stop_at: int) -> None:
-        def measured(bench, arm, qids):
+        def measured(bench, arm, qids, found):
             searched.append((arm.name, len(qids)))
             if len(searched) == stop_at:
                 searched.pop()
                 raise KeyboardInterrupt
-            return real(bench, arm, qids)
+            return real(bench, arm, qids, found=found)
 
         monkeypatch.setattr(sweep, "measured", measured)
         opened = replace(bench)  # as another process opens it

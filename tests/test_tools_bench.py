@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lib.search import lambda_path
 from lib.search.candidates import multiplies_int8
-from tools import bench, bench_vectors
+from lib.search.index import DenseIndex
+from tools import bench, bench_path, bench_vectors
 from tools.bench_vectors import Sample, likeness, made, widened
 
 
@@ -51,6 +53,9 @@ def test_shifted_queries_take_the_mimic_they_name_and_leave_out_what_has_no_dire
     plus, minus = widened(sample.plus), widened(sample.minus)
     own = sample.shifted("own", 1.0)
     assert np.allclose(own, np.delete(plus - minus, 7, axis=0), atol=1e-6)
+    for mimic in ("own", "near", "random"):
+        wide, mimics = sample.pairs(mimic)
+        assert (wide == plus).all() and (mimics == minus).all() == (mimic == "own")
     cosine = {}
     for mimic in ("own", "near", "random"):
         mimics = plus - sample.shifted(mimic, 0.4) if mimic != "own" else 0.4 * minus
@@ -69,3 +74,17 @@ def test_exact_searches_have_recall_1_and_flat_is_once_as_fast_as_itself(sample)
     assert rows["FlatIP"]["times_flat_one"] == rows["FlatIP"]["times_flat_many"] == 1
     assert rows["IVF"]["recall_ordinary"] >= 0.99 and rows["compressed"]["bytes_each"] == 96
     assert all(r["ms_one_least"] <= r["ms_one"] <= r["ms_one_most"] for r in rows.values())
+
+
+def test_every_lambda_at_once_is_measured_against_one_after_another(sample, monkeypatch):
+    monkeypatch.setattr(bench_path, "LAMBDAS", np.linspace(0, 2, 13)[1:])
+    monkeypatch.setattr(bench_path, "MANY", 6)
+    monkeypatch.setattr(lambda_path, "DEPTH", 40)
+    shards = [block.astype(np.float16) for block in made(sample, 1000)]
+    index = DenseIndex(shards, [f"p{i:04d}" for i in range(1000)])
+    row = bench_path.measured(index, sample)
+    assert (row["lambdas"], row["questions"], row["certified"]) == (12, 12, 1)
+    assert 2 <= row["searches_each"] < 12 and row["times_least"] <= row["times_one_by_one"]
+    monkeypatch.setattr(bench_path, "is_same", lambda *_: False)
+    with pytest.raises(ValueError, match="faiss finds something else at lambda"):
+        bench_path.measured(index, sample)

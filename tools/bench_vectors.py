@@ -60,8 +60,14 @@ class Sample:
         return near[:, 1:]
 
     def shifted(self, mimic: str, lam: float) -> np.ndarray:
-        """h+ - lam h- (m', 768): the question's ``own`` mimic, one of the 10th to 49th ``near``est
-        of other questions, or a ``random`` one of them. Those without a direction are left out."""
+        """h+ - lam h- (m', 768) of ``pairs``; those without a direction are left out."""
+        plus, minus = self.pairs(mimic)
+        queries = plus - np.float32(lam) * minus
+        return queries[np.linalg.norm(queries, axis=1) > 1e-3]
+
+    def pairs(self, mimic: str) -> tuple[np.ndarray, np.ndarray]:
+        """h+ and h-, both (m, 768): the question's ``own`` mimic, one of the 10th to 49th
+        ``near``est of other questions, or a ``random`` one of them."""
         generator = np.random.default_rng(2)
         cosines = self.plus @ self.minus.T
         np.fill_diagonal(cosines, 2)  # first in the order: its own
@@ -69,8 +75,7 @@ class Sample:
         first, last = {"own": (0, 1), "near": (10, 50), "random": (1, len(order))}[mimic]
         places = generator.integers(first, last, len(order))
         chosen = np.take_along_axis(order, places[:, None], axis=1)[:, 0]
-        queries = widened(self.plus) - np.float32(lam) * widened(self.minus[chosen])
-        return queries[np.linalg.norm(queries, axis=1) > 1e-3]
+        return widened(self.plus), widened(self.minus[chosen])
 
 
 def real_sample() -> Sample:

@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -18,13 +19,14 @@ from lib.explorer.rows import (
     DEPTH,
     FILES,
     FOLDER,
-    NEEDS,
+    LAM_MAX,
     RECORD,
     SEVERAL,
     Explored,
     begins,
     candidates,
     lines_of,
+    offered,
     order_at,
     spec_of,
 )
@@ -32,6 +34,7 @@ from lib.query_spec import Hypotheses
 from lib.run import RetrievalFailure, Retriever
 from lib.search.contrast import cosine
 from lib.search.index import DenseIndex
+from lib.search.lambda_path import rows_on_path
 
 CHECKED = tuple(i / 10 for i in range(21))
 """The lambdas at which the order is compared with that of lib/."""
@@ -74,9 +77,7 @@ def make_explored(
     passages: dict[str, Mapping] = {}
     for each in sets:
         described.append(dict(each.about))
-        blocks = _Blocks(each.retriever.index)
-        for qid, hypotheses in each.hypotheses.items():
-            kept, pids, scores = _rows_of(hypotheses, each.retriever, blocks)
+        for qid, kept, pids, scores in _rows_of(each.hypotheses, each.retriever):
             place = {"set": each.about["name"], "qid": qid, "start": len(found)}
             questions.append(place | {"length": len(pids)} | each.shown[qid] | kept)
             classes = [CLASSES.index(each.class_of(qid, pid)) for pid in pids]
@@ -90,26 +91,54 @@ def make_explored(
 
 
 class _Blocks:
-    """The rows of an index that can be found, with their vectors, some at a time; what fits in one
-    block is read once."""
+    """The vectors of an index that can be found, some at a time; one block is read once."""
 
     def __init__(self, index: DenseIndex):
         rows = np.flatnonzero(index.kept)
         self._index, self._rows = index, np.array_split(rows, math.ceil(len(rows) / BLOCK))
-        self._only = [self._read(0)] if len(self._rows) == 1 else []
+        self._only: list[np.ndarray] = []
 
-    def _read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        return self._rows[number], self._index.vectors(self._rows[number])
+    def __iter__(self) -> Iterator[np.ndarray]:
+        if len(self._rows) == 1:
+            self._only = self._only or [self._index.vectors(self._rows[0])]
+            yield from self._only
+        else:
+            yield from map(self._index.vectors, self._rows)
 
-    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        yield from self._only or map(self._read, range(len(self._rows)))
+
+def _products(embedded: Mapping[str, np.ndarray], vectors: np.ndarray) -> np.ndarray:
+    return _columns(embedded, lambda texts: vectors @ texts.T)
 
 
 def _rows_of(
-    hypotheses: Hypotheses, retriever: Retriever, blocks: _Blocks
-) -> tuple[dict, list[str], np.ndarray]:
-    """Of one question: its texts and cosines as they are kept; the passages that are needed, and
-    their scores (passages, columns), in the order of H+ alone, which most readers look at first."""
+    hypotheses: Mapping[str, Hypotheses], retriever: Retriever
+) -> Iterator[tuple[str, dict, list[str], np.ndarray]]:
+    """Of each question its id; its texts and cosines as they are kept; the passages that are
+    needed, and their scores (passages, columns), in the order of H+ alone, which most readers look
+    at first."""
+    index = retriever.index
+    texts = {qid: _texts_of(one, retriever) for qid, one in hypotheses.items()}
+    # Passages that may not be found are looked up too, and dropped: they are few.
+    depth = DEPTH + max(len(one.excluded) for one in hypotheses.values())
+    held = _on_paths(index, texts, depth)
+    blocks = _Blocks(index)
+    for qid, (embedded, kept) in texts.items():
+        places = held[qid]
+        if SEVERAL in embedded:
+            # Another mimic is the nearest for every passage, so that no one vector finds them.
+            scores = np.concatenate([_products(embedded, vectors) for vectors in blocks])
+            lines = lines_of(scores, "several mimics", "own", np.nan, np.nan)
+            places = [*places, np.flatnonzero(index.kept)[candidates(*lines, depth)]]
+        rows = np.unique(np.concatenate(places))
+        rows = rows[~np.isin(index.ids[rows], list(hypotheses[qid].excluded))]
+        # In double precision, as lib/ scores the passages it has found.
+        exact = _columns(embedded, lambda vectors, rows=rows: index.score(vectors, rows).T)
+        needed = _needed(exact, kept, index.ranks[rows])
+        yield qid, kept, index.ids[rows[needed]].tolist(), exact[needed]
+
+
+def _texts_of(hypotheses: Hypotheses, retriever: Retriever) -> tuple[dict, dict]:
+    """A question's vectors (texts, d) by column, and its texts and cosines as they are kept."""
     texts = {
         "plus": hypotheses.of("target")[:1],
         "own": hypotheses.of("mimic")[:1],
@@ -129,21 +158,26 @@ def _rows_of(
             there = column in embedded
             c = cosine(embedded["plus"], embedded[column]).item() if there else None
             kept[f"c_{column}"] = c
-    index = retriever.index
-    excluded = index.ids.find(sorted(hypotheses.excluded))
+    return embedded, kept
 
-    def needed(rows: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        scores = _columns(embedded, lambda texts: vectors @ texts.T)
-        scores[np.isin(rows, excluded)] = np.nan
-        return rows[_needed(scores, kept, index.ranks[rows])]
 
-    found = [needed(rows, vectors) for rows, vectors in blocks]
-    (rows,) = found if len(found) == 1 else [np.concatenate(found)]
-    if len(found) > 1:  # what is among the best of all is among the best of its block
-        rows = needed(rows, index.vectors(rows))
-    # In double precision, as lib/ scores the passages it has found.
-    exact = _columns(embedded, lambda texts: index.score(texts, rows).T)
-    return kept, index.ids[rows].tolist(), exact
+def _on_paths(index: DenseIndex, texts: Mapping[str, tuple[dict, dict]], k: int) -> dict:
+    """For each question the rows that hold the k best at every lambda in [0, ``LAM_MAX``], for each
+    form and mimic that searches with one vector; without any mimic, by H+ alone."""
+    found: dict[str, list] = {qid: [] for qid in texts}
+    lines = []
+    for qid, (embedded, kept) in texts.items():
+        # As lines, the numbers of h+ and the mimics give those of the query: both are sums.
+        missing = np.full_like(embedded["plus"][0], np.nan)
+        numbers = np.stack([embedded.get(column, [missing])[0] for column in COLUMNS], axis=-1)
+        plain = [(numbers[:, 0], np.zeros_like(missing))]
+        by_one = [choice for choice in offered(numbers) if choice[0] != "several mimics"]
+        of = [lines_of(numbers, *choice, kept["c_own"], kept["c_random"]) for choice in by_one]
+        lines += [(qid, *line) for line in of or plain]
+    starts, slopes = (np.stack([line[i] for line in lines]) for i in (1, 2))
+    for (qid, *_), rows in zip(lines, rows_on_path(index, starts, slopes, k, LAM_MAX), strict=True):
+        found[qid].append(rows)
+    return found
 
 
 def _columns(embedded: Mapping[str, np.ndarray], score: Callable) -> np.ndarray:
@@ -156,18 +190,14 @@ def _columns(embedded: Mapping[str, np.ndarray], score: Callable) -> np.ndarray:
 
 
 def _needed(scores: np.ndarray, kept: Mapping, ranks: np.ndarray) -> np.ndarray:
-    """Index rows of the passages that are needed for one question, by H+ alone, best first."""
-    missing = np.isnan(scores).all(axis=0)
-    known = {column for column, none in zip(COLUMNS, missing, strict=True) if not none}
+    """Which passages (rows of scores) are needed for one question, by H+ alone, best first."""
     plus = scores[:, 0]
     # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
     chosen = [order_at(plus, np.zeros_like(plus), 0.0, DEPTH, ranks)]
-    for (form, mimic), needs in NEEDS.items():
-        if known.issuperset(needs):
-            lines = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
-            chosen.append(candidates(*lines, DEPTH))
+    for form, mimic in offered(scores):
+        lines = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
+        chosen.append(candidates(*lines, DEPTH))
     places = np.unique(np.concatenate(chosen))
-    places = places[~np.isnan(plus[places])]
     return places[np.lexsort((ranks[places], -plus[places]))]
 
 
@@ -200,11 +230,16 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
     name = questions.about["name"]
     for form, mimic in CHOICES:
         asked = [q for q in explored.of(name) if (form, mimic) in explored.choices_of(q)]
-        for lam in CHECKED:
-            spec = vars(spec_of(form, mimic, lam))
-            requests = [questions.hypotheses[q["qid"]].by(**spec) for q in asked]
+        # What is no straight line in lambda scores every passage: one lambda at a time.
+        together = spec_of(form, mimic, 1.0).is_line
+        for lambdas in [CHECKED] if together else [[lam] for lam in CHECKED]:
+            pairs = list(product(lambdas, asked))
+            requests = [
+                questions.hypotheses[question["qid"]].by(**vars(spec_of(form, mimic, lam)))
+                for lam, question in pairs
+            ]
             found = questions.retriever.search_many(requests, DEPTH)
-            for question, hits in zip(asked, found, strict=True):
+            for (lam, question), hits in zip(pairs, found, strict=True):
                 if isinstance(hits, RetrievalFailure):
                     continue
                 places = explored.records_of(question)["passage"]

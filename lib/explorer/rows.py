@@ -20,6 +20,7 @@ from lib.base.files import StaleInput, read_jsonl, read_manifest
 from lib.base.parameters import check_k, check_lam, one_of
 from lib.query_spec import SearchSpec
 from lib.search.contrast import rotation, spectrum
+from lib.search.lambda_path import holding
 
 DEPTH = 10
 """The rows hold the exact top this deep."""
@@ -83,6 +84,13 @@ def spec_of(form: Form, mimic: Mimic, lam: float) -> SearchSpec:
     )
 
 
+def offered(scores: np.ndarray) -> list[tuple[Form, Mimic]]:
+    """The pairs of form and mimic that scores (n, 5) have the columns for."""
+    missing = np.isnan(scores).all(axis=0)
+    known = {column for column, is_missing in zip(COLUMNS, missing, strict=True) if not is_missing}
+    return [choice for choice in CHOICES if known.issuperset(NEEDS[choice])]
+
+
 def lines_of(
     scores: np.ndarray, form: Form, mimic: Mimic, c_own: np.ndarray, c_random: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -129,34 +137,24 @@ def candidates(
 ) -> np.ndarray:
     """Positions of a few passages that hold the k best at every lambda in [0, lam_max], sorted.
 
-    Take two neighbouring lambdas of the grid and the k best of the first. A passage's score is a
-    straight line in lambda, so the lowest score of these k never falls below the straight line
-    between its values at both lambdas. A passage below that line at both ends is below it in
-    between, so it is never among the k best. ``spectrum`` of what is left is exact. Passages that
-    rounding might tie are kept. NaN stays out.
+    What every stretch between two lambdas of a grid is proved to hold (``holding``), less what the
+    exact spectrum of it then leaves out. Passages that rounding might tie are kept. NaN stays out.
     """
     slack = 2e-5
-    stops = np.linspace(0, lam_max, 21)
-    height = np.where(np.isnan(height), -np.inf, height)
-    slope = np.nan_to_num(slope)
-    k = min(k, int(np.isfinite(height).sum()))
-    kept = np.zeros(len(height), dtype=bool)
-    here = height
-    for lam in stops[1:]:
-        there = height - lam * slope
-        best = np.argpartition(-here, k - 1)[:k]
-        kept |= (here >= here[best].min() - slack) | (there >= there[best].min() - slack)
-        here = there
-    rows = np.flatnonzero(kept)
-    height, slope = height[rows], slope[rows]
-    inside = np.zeros(len(rows), dtype=bool)
+    scored = np.flatnonzero(~np.isnan(height))
+    height, slope = height[scored], slope[scored]
+    k = min(k, len(scored))
+    grid = np.linspace(0, lam_max, 21)[:, None]
+    _, kept = holding(height - grid * slope, k, slack)
+    scored, height, slope = scored[kept], height[kept], slope[kept]
+    inside = np.zeros(len(scored), dtype=bool)
     for segment in spectrum(height, slope, k, lam_max):
         members = list(segment.rows)
         for lam in (segment.start, segment.end):
             score = height - lam * slope
             # The members, and whatever rounding could put in the place of the worst of them.
             inside |= score >= score[members].min() - slack
-    return rows[inside]
+    return scored[inside]
 
 
 # looking -----------------------------------------------------------------------------------------
@@ -211,11 +209,7 @@ class Explored:
 
     def choices_of(self, question: Mapping) -> list[tuple[Form, Mimic]]:
         """The pairs of form and mimic that this question has texts for."""
-        missing = np.isnan(self.records_of(question)["score"]).all(axis=0)
-        known = {
-            column for column, is_missing in zip(COLUMNS, missing, strict=True) if not is_missing
-        }
-        return [choice for choice in CHOICES if known.issuperset(NEEDS[choice])]
+        return offered(self.records_of(question)["score"])
 
     def lines(
         self, question: Mapping, form: Form = "one mimic", mimic: Mimic = "own"

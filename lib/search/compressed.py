@@ -100,11 +100,11 @@ class CompressedIndex(DenseIndex):
 
     # searching -----------------------------------------------------------------------------------
 
-    def _candidates(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    def longlist(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """As of ``DenseIndex``, but the best float32 scores of what the codes propose."""
         wanted = max(self.candidates, depth)
         if len(self) <= FEW * wanted:
-            return super()._candidates(queries, depth)
+            return super().longlist(queries, depth)
         rows = np.empty((len(queries), depth), dtype=np.int64)
         worst_score = np.empty(len(queries), dtype=np.float32)
         for i, proposed in enumerate(self._proposed(queries, wanted)):

@@ -157,6 +157,12 @@ class DenseIndex(PassageIndex):
 
         Raises ValueError for a zero or not finite query: nothing is ranked by noise.
         """
+        queries = self.checked(vectors, k)
+        starts = range(0, max(len(queries), 1), batch)
+        return Hits.stack([self._exact_top(queries[i : i + batch], k) for i in starts])
+
+    def checked(self, vectors: np.ndarray, k: int) -> np.ndarray:
+        """The queries as float32 (n, d); raises as ``search`` does."""
         queries = np.ascontiguousarray(vectors, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.dim or k < 1:
             raise ValueError(f"queries {queries.shape}, k = {k}; wanted (n, {self.dim}), k >= 1")
@@ -164,8 +170,7 @@ class DenseIndex(PassageIndex):
         bad = np.flatnonzero(~(np.isfinite(norms) & (norms > 1e-6)))
         if len(bad):
             raise ValueError(f"query row {bad[0]} is zero or not finite: it has no direction")
-        starts = range(0, max(len(queries), 1), batch)
-        return Hits.stack([self._exact_top(queries[i : i + batch], k) for i in starts])
+        return queries
 
     def _exact_top(self, queries: np.ndarray, k: int) -> Hits:
         """The exact top k: the candidates grow until no passage outside can be among them."""
@@ -177,7 +182,7 @@ class DenseIndex(PassageIndex):
         todo = np.arange(len(queries))
         depth = min(k + self._search.spare, len(self))
         while len(todo):
-            candidates, worst_score = self._candidates(queries[todo], depth)
+            candidates, worst_score = self.longlist(queries[todo], depth)
             exact = self._score_each(queries[todo], candidates)
             best = top_rows(exact, candidates, self, k)
             scores[todo] = best.scores
@@ -198,7 +203,7 @@ class DenseIndex(PassageIndex):
             exact[part] = products[..., 0]
         return exact
 
-    def _candidates(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    def longlist(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows (n, depth) of the best float32 scores over all shards, and the worst of these
         scores (n,)."""
         scores = np.empty((len(queries), 0), dtype=np.float32)

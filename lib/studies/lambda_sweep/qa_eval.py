@@ -30,7 +30,7 @@ from lib.run import Retriever
 from lib.stats import long_values, mean_interval, measure
 from lib.studies.lambda_sweep.arms import H_PLUS, RANDOM, OpenBenchmark, SearchArm
 from lib.studies.lambda_sweep.study import CODE, EXCHANGES, Benchmarks, dev_choice, exchanged
-from lib.study import Found, Study, make, mean_of_draws, search_arm
+from lib.study import Found, Study, make, mean_of_draws, search_arm, search_arms
 
 OPTIONS = ("near", "random")
 """How the four wrong options are drawn: the diseases described most like it, or any others."""
@@ -167,8 +167,8 @@ def _searched(
         specs += [SearchSpec(lam=lam), SearchSpec(lam=lam, rotation=True)]
         specs.append(SearchSpec(lam=lam, mimic="stranger"))
     arms = [*map(bench.arm, specs), *diseases.best]
-    for arm in {arm.name: arm for arm in arms}.values():
-        yield arm.name, search_arm(arm, qids, bench.retriever, bench.k)
+    named = {arm.name: arm for arm in arms}
+    yield from search_arms(named.values(), qids, bench.retriever, bench.k).items()
     for share in SHARES:
         wrong = [exchanged(bench, share, seed) for seed in range(EXCHANGES)]
         for lam in (0.0, *diseases.lambdas):

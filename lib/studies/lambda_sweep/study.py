@@ -7,7 +7,7 @@ of every arm; curves, choices and claims follow from it.
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +28,7 @@ from lib.profiles import Profile
 from lib.query_spec import Hypotheses, SearchSpec, Text, with_random_mimics
 from lib.run import Retriever
 from lib.search.contrast import hardest_tenth, rotation, spectrum
+from lib.search.lambda_path import rows_on_path
 from lib.stats import (
     CLASSES,
     METRICS,
@@ -39,6 +40,7 @@ from lib.stats import (
     summary,
 )
 from lib.studies.lambda_sweep.arms import (
+    H_PLUS,
     QUESTION,
     RANDOM,
     OpenBenchmark,
@@ -61,6 +63,7 @@ from lib.study import (
     mean_of_draws,
     primary_tests,
     search_arm,
+    search_arms,
 )
 
 CODE = ("lib.studies.lambda_sweep", "lib.index_build")
@@ -123,9 +126,14 @@ def open_benchmark(
 
 
 def measured(
-    bench: OpenBenchmark, arm: Arm, qids: Sequence[str], metrics: Sequence[str] = METRICS
+    bench: OpenBenchmark,
+    arm: Arm,
+    qids: Sequence[str],
+    metrics: Sequence[str] = METRICS,
+    found: Sequence[Found] | None = None,
 ) -> pd.DataFrame:
-    """Per-question metrics of one arm, index qid; of a control their mean over its draws.
+    """Per-question metrics of one arm, index qid; of a control their mean over its draws. ``found``
+    is what it finds by draw, where it was searched before.
 
     Mimic passages are those of the nearest mimic, whatever was searched with: at lambda 0 all
     forms are one search, and measure the same. ``unranked`` is 1 where the query was zero or tiny,
@@ -137,7 +145,9 @@ def measured(
         table = measure(found, targets, bench.benchmark.mimics, bench.k)[list(metrics)]
         return table.assign(unranked=[float(qid not in found) for qid in table.index])
 
-    return mean_of_draws(search_arm(arm, qids, bench.retriever, max(DEPTH, bench.k)), outcomes)
+    if found is None:
+        found = search_arm(arm, qids, bench.retriever, max(DEPTH, bench.k))
+    return mean_of_draws(found, outcomes)
 
 
 # the study ----------------------------------------------------------------------------------------
@@ -206,7 +216,7 @@ def values_table(bench: OpenBenchmark) -> pd.DataFrame:
 
 def _outcomes(bench: OpenBenchmark, arms: Iterable[Arm], half: str) -> pd.DataFrame:
     """What these arms score on one half of the questions; an arm that is done is kept at once, and
-    a run that was stopped says how many are."""
+    a run that was stopped says how many are. Arms of one curve over lambda are one search."""
     from tqdm import tqdm
 
     done, parts = unfinished(bench), []
@@ -214,6 +224,11 @@ def _outcomes(bench: OpenBenchmark, arms: Iterable[Arm], half: str) -> pd.DataFr
     if half == "dev":
         qids, metrics = sorted(bench.benchmark.dev), [CHOICE]
     named = {f"{half} {arm.name}": arm for arm in arms}
+    curves: dict[str, dict[str, Arm]] = defaultdict(dict)
+    for name, arm in named.items():
+        if name not in done:
+            curves[_curve_of(arm)][arm.name] = arm
+    found: dict[str, list[Found]] = {}
     what, kept = f"{bench.benchmark.name}, {half}", sum(name in done for name in named)
     if kept:
         print(f"{what}: {kept} of {len(named)} arms were kept, it goes on", file=sys.stderr)
@@ -221,12 +236,23 @@ def _outcomes(bench: OpenBenchmark, arms: Iterable[Arm], half: str) -> pd.DataFr
         for name, arm in named.items():
 
             def rows(arm: Arm = arm) -> list[list]:
-                table = measured(bench, arm, qids)[metrics]
+                if arm.name not in found:
+                    together = curves[_curve_of(arm)].values()
+                    depth = max(DEPTH, bench.k)
+                    found.update(search_arms(together, qids, bench.retriever, depth))
+                table = measured(bench, arm, qids, found=found.pop(arm.name))[metrics]
                 bar.update()
                 return long_values(arm.name, table).to_numpy().tolist()
 
             parts += done.piece(name, rows)
     return pd.DataFrame(parts, columns=["arm", "qid", "metric", "value"])
+
+
+def _curve_of(arm: Arm) -> str:
+    """The curve over lambda that an arm is on, a rule for lambda on that of one mimic; its own name
+    where its query is no straight line in lambda."""
+    spec = getattr(arm, "spec", None) or H_PLUS
+    return family_of(spec) if spec.is_line else arm.name
 
 
 def follow(bench: OpenBenchmark, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -502,13 +528,13 @@ def spectrum_table(
     if check_number("lam_max", lam_max) <= 0:
         raise ValueError(f"lam_max must be above 0, not {lam_max!r}")
     index, rows = bench.retriever.index, []
-    order = index.in_order()
-    for qid in qids:
-        texts = [bench.hypotheses[qid].of(role)[0] for role in ("target", "mimic")]
-        known = bench.retriever.vectors(texts)
-        pair = np.stack([known[text.tower, text.text] for text in texts])
-        s_plus, s_minus = index.score(pair, order)
-        for segment in spectrum(s_plus, s_minus, bench.k, lam_max):
+    texts = [bench.hypotheses[qid].of(role)[0] for role in ("target", "mimic") for qid in qids]
+    known = bench.retriever.vectors(texts)
+    plus, minus = np.split(np.stack([known[text.tower, text.text] for text in texts]), 2)
+    held = rows_on_path(index, plus, minus, bench.k, lam_max)
+    for qid, pair, few in zip(qids, np.stack([plus, minus], axis=1), held, strict=True):
+        order = few[np.argsort(index.ranks[few])]
+        for segment in spectrum(*index.score(pair, order), bench.k, lam_max):
             pids = index.ids[order[list(segment.rows)]]
             counts = Counter(class_of(p, b.targets[qid], b.mimics[qid]) for p in pids)
             row = {"question": qid, "start": segment.start, "end": segment.end}

@@ -50,7 +50,7 @@ from lib.studies.masked.instrument import (
 from lib.studies.masked.mask import NAMES
 from lib.studies.masked.sample import SAMPLE, Part, load_masked
 from lib.studies.masked.texts import files, recorded, written_for
-from lib.study import DECLARATIONS, Found, Study, declared_pairs, means, search_arm
+from lib.study import DECLARATIONS, Found, Study, declared_pairs, means, search_arms
 
 TOP = 5
 """Passages that the answerer reads."""
@@ -82,10 +82,9 @@ class Half:
     def found(self) -> dict[str, Found]:
         """What each arm finds, by arm and question id."""
         qids = [question.qid for question in self.questions]
-        every = {}
-        for arm in arms(bases_of(self.questions, self.written), self.at):
-            (every[arm.name],) = search_arm(arm, qids, self.retriever, TOP)
-        return every
+        asked = arms(bases_of(self.questions, self.written), self.at)
+        every = search_arms(asked, qids, self.retriever, TOP)
+        return {name: found for name, (found,) in every.items()}
 
     def shown(self) -> Iterator[tuple[str, Question, list[Passage]]]:
         """Every arm's passages of every question that it found some for; ``none`` has none."""

@@ -32,7 +32,7 @@ from lib.query_spec import (
 from lib.run import Retriever
 from lib.stats import measure
 from lib.studies.lambda_sweep.arms import is_control, name_of
-from lib.study import Arm, Found, search_and_measure, search_arm
+from lib.study import Arm, Found, search_and_measure, search_arms
 
 LAMBDAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
 """Where contrast with one mimic is measured and, on exam questions, judged."""
@@ -215,10 +215,10 @@ def runs_of(
     rows = []
     for group in sample.groups.values():
         asked = [qid for qid in group.qids if qids is None or qid in qids]
-        for arm in group.arms(wanted):
-            (found,) = search_arm(arm, asked, sample.retriever, DEPTH)
+        every = search_arms(group.arms(wanted), asked, sample.retriever, DEPTH)
+        for name, (found,) in every.items():
             rows += [
-                (sample.by_qid[qid].dataset, arm.name, qid, rank, pid)
+                (sample.by_qid[qid].dataset, name, qid, rank, pid)
                 for qid, pids in found.items()
                 for rank, pid in enumerate(pids, 1)
             ]
