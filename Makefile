@@ -138,8 +138,8 @@ models: $(READY)  ## one language model after another on the same cards: the pla
 gpu-check: $(READY)  ## ten minutes on a CUDA card: encoding, searches and a batched generation against the CPU; a row for docs/status.md
 	@$(PY) -m tools.gpu_check $(if $(DEVICE),--device $(DEVICE))
 
-bench: $(READY)  ## searches side by side in one run: speed, recall on shifted queries (needs the data; SIZE=100k|1m|5.8m)
-	@OMP_NUM_THREADS=$(JOBS) CHR_PROFILE=open $(PY) -m tools.bench $(or $(SIZE),100k)
+bench: $(READY)  ## searches side by side in one run: speed, recall on shifted queries (needs the data; SIZE=10k|100k|1m|5.8m|54.2m, DEVICE=cuda:0)
+	@OMP_NUM_THREADS=$(JOBS) CHR_PROFILE=open $(PY) -m tools.bench $(or $(SIZE),100k) $(if $(DEVICE),--device $(DEVICE))
 	@$(if $(filter-out 100k,$(SIZE)),:,OMP_NUM_THREADS=$(JOBS) CHR_PROFILE=open $(PY) -m tools.bench_path)
 
 lint: $(READY)  ## style, layout and types: ruff and mypy

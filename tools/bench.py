@@ -403,7 +403,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows: list[dict] = []
 
     def keep(row: dict) -> None:
-        rows.append({"machine": machine(asked.device), "passages": asked.size} | row)
+        rows.append({"machine": machine(asked.device), "passages": SIZES[asked.size]} | row)
         print(json.dumps(rows[-1]), flush=True)
         write_result(with_others(pd.DataFrame(rows), "bench"), "bench", "scale", **origin)
 

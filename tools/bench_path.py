@@ -1,6 +1,6 @@
 """Every lambda at once beside one search for each lambda, in one run: how many times as fast.
 
-    python -m tools.bench_path         100,000 made passages, 600 questions, 100 lambdas; minutes
+    python -m tools.bench_path     100,000 made passages, 600 questions, 100 lambdas; minutes
 
 H+ and H- are the real sample's, 300 questions with their own mimics and 300 with random ones; the
 passages are those of ``tools.bench``. In each of five rounds all lambdas are searched at once, and
@@ -10,6 +10,9 @@ bit. Result: ``data/results/scale/lambda_path.csv``.
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
@@ -17,8 +20,8 @@ from lib.base.provenance import write_result
 from lib.search.candidates import multiplies_int8
 from lib.search.index import DenseIndex, Hits
 from lib.search.lambda_path import certified, search_path
-from tools.bench import MANY, ROUNDS, SIZES, K, machine, stored, timed
-from tools.bench_vectors import Sample, real_sample
+from tools.bench import MANY, ROUNDS, SIZES, K, machine, numbered, stored, timed
+from tools.bench_vectors import Sample, real_sample, saved
 
 PASSAGES = "100k"
 LAMBDAS = np.linspace(0, 2, 101)[1:]
@@ -72,17 +75,19 @@ def measured(index: DenseIndex, sample: Sample) -> dict:
 
 def main() -> None:
     """The command: measures every exact index that this processor has, prints and writes."""
-    sample = real_sample()
-    shards = stored(sample, SIZES[PASSAGES])
-    ids = [f"p{i:08d}" for i in range(sum(map(len, shards)))]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sample", type=Path, help="as of tools.bench")
+    asked = parser.parse_args()
+    sample = saved(asked.sample) if asked.sample else real_sample()
+    shards = stored(sample, SIZES[PASSAGES], "cpu", in_memory=False)
     rows = []
     for backend in ("torch", *["int8"] * multiplies_int8("cpu")):
-        row = measured(DenseIndex(shards, ids, backend=backend), sample)
-        rows.append({"passages": PASSAGES, "search": backend} | row)
+        index = DenseIndex(shards, numbered(SIZES[PASSAGES]), backend=backend)
+        about = {"machine": machine("cpu"), "passages": SIZES[PASSAGES], "search": backend}
+        rows.append(about | measured(index, sample))
     table = pd.DataFrame(rows)
     print(table.round(3).T.to_string(header=False))
-    code = ["tools.bench_path"]
-    write_result(table, "lambda_path", "scale", code=code, data=[], machine=machine())
+    write_result(table, "lambda_path", "scale", code=["tools.bench_path"], data=[])
 
 
 if __name__ == "__main__":
