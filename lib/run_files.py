@@ -214,7 +214,7 @@ def _qid(request: Request) -> str:
 class TextIndex(DenseIndex):
     """The passages of a store without their vectors: those that are asked for are embedded.
 
-    A few passages can be scored; a search raises NeedsIndex.
+    A few passages can be scored and listed; a search raises NeedsIndex.
     """
 
     def __init__(self, store: PassageStore, encoder: Encoder):
@@ -230,6 +230,13 @@ class TextIndex(DenseIndex):
         passages = self._store.get_many(pids.tolist())
         items = [(passage.title, passage.text) for passage in passages]
         return encode_small(items, self._encoder, "article")[places]
+
+    def longlist(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """As of ``DenseIndex``, from the vectors of all passages."""
+        rows = np.flatnonzero(self.kept)
+        scores = queries @ self.vectors(rows).T
+        best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
+        return rows[best], np.take_along_axis(scores, best, axis=1).min(axis=1)
 
     def search(self, vectors: np.ndarray, k: int, *, batch: int = 1024) -> Hits:
         """Raises NeedsIndex: a search needs the vectors of all passages."""

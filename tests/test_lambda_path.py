@@ -156,7 +156,7 @@ def test_every_index_gives_what_it_gives_for_one_lambda_after_another(backend, d
         index = DenseIndex(shards, ids, backend="torch", devices=["cpu", "cpu"])
     else:
         index = DenseIndex(shards, ids, backend=backend)
-    queries, line, lam = lines(plus[1:], minus[1:], np.linspace(-0.5, 2, 30))
+    queries, line, lam = lines(plus[1:], minus[1:], np.linspace(0.1, 1.5, 30) ** 2)
     for view in (index, index.subset(np.arange(3000) % 3 > 0)):
         with short_lists(40) as searched:
             found = search_path(view, queries, line, lam, 5)

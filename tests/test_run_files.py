@@ -140,6 +140,9 @@ def test_scores_of_a_few_passages_need_no_index(retriever, store):
     assert without.score(asked, pids) == pytest.approx(retriever.index.score(asked, pids))
     with pytest.raises(run_files.NeedsIndex):
         without.search(asked, 1)
+    view = [index.subset(retriever.index.ids[:] != "p03") for index in (without, retriever.index)]
+    (rows, worst), (wanted, least) = (index.longlist(asked, 3) for index in view)
+    assert set(rows[0]) == set(wanted[0]) and worst == pytest.approx(least)
 
 
 def test_random_passages_need_neither_an_index_nor_a_file(retriever, store, tmp_path):

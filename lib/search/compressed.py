@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -93,10 +93,14 @@ class CompressedIndex(DenseIndex):
 
         Ask with queries as you will search: those that are shifted are harder than others.
         """
+        pairs = zip(self.exact().search(queries, k).rows, self.search(queries, k).rows, strict=True)
+        return float(np.mean([np.isin(exact, found).mean() for exact, found in pairs]))
+
+    def exact(self) -> Self:
+        """The same passages, searched in their vectors: every one is a candidate."""
         everything = copy.copy(self)
         everything.candidates = len(self.ids)
-        pairs = zip(everything.search(queries, k).rows, self.search(queries, k).rows, strict=True)
-        return float(np.mean([np.isin(exact, found).mean() for exact, found in pairs]))
+        return everything
 
     # searching -----------------------------------------------------------------------------------
 

@@ -203,6 +203,10 @@ class DenseIndex(PassageIndex):
             exact[part] = products[..., 0]
         return exact
 
+    def exact(self) -> Self:
+        """The same passages, searched exactly: this index, unless it is approximate."""
+        return self
+
     def longlist(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows (n, depth) of the best float32 scores over all shards, and the worst of these
         scores (n,)."""

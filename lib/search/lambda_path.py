@@ -83,7 +83,7 @@ def rows_on_path(
 
     Every index is exact here: anchors are searched in the vectors, not in their codes.
     """
-    stops = np.linspace(0, lam_max, _STOPS)
+    index, stops = index.exact(), np.linspace(0, lam_max, _STOPS)
     found = []
     for some in _parts(list(zip(starts, slopes, strict=True))):
         paths = [_Path(start - stops[:, None] * slope, stops) for start, slope in some]
@@ -188,9 +188,9 @@ def _search(index: DenseIndex, paths: Sequence[_Path], k: int, between: bool) ->
             if depth == passages:
                 rows = [np.flatnonzero(index.kept)] * len(stops)
                 worst = np.full(len(stops), -np.inf)
-            else:  # in the vectors themselves, also where an index has codes
+            else:
                 queries = np.stack([path.queries[stop] for path, stop in stops])
-                rows, worst = DenseIndex.longlist(index, queries, depth)
+                rows, worst = index.longlist(queries, depth)
             for (path, stop), found, last in zip(stops, rows, worst, strict=True):
                 path.see(index, found)
                 path.anchor(stop, depth, last)
