@@ -40,13 +40,13 @@ def open_dense(
     ValueError for a backend that there is not, or that this machine cannot run.
     """
     refuse_unknown("no backend", [backend], NAMES)
+    if backend == "compressed" and len(ids) <= SMALL:
+        backend = "torch"
     if backend == "auto":
         backend, why = fitting(len(ids), shards[0].shape[1], memory(), cards(devices))
         say_once(why)
-    if backend == "compressed" and len(ids) > SMALL:
-        return CompressedIndex(shards, ids)
     if backend == "compressed":
-        backend = "torch"
+        return CompressedIndex(shards, ids)
     return DenseIndex(shards, ids, backend=backend, devices=devices)
 
 
