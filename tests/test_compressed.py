@@ -260,7 +260,9 @@ def test_codes_go_with_a_store_that_is_copied(tmp_path, monkeypatch):
 # which index -------------------------------------------------------------------------------------
 
 
-def test_every_backend_opens_by_its_name():
+def test_every_backend_opens_by_its_name(monkeypatch):
+    assert choose.open_dense(SHARDS, IDS, backend="compressed").backend == "torch"  # small: exact
+    monkeypatch.setattr(choose, "SMALL", N - 1)
     for name in choose.NAMES:
         if name == "int8" and not multiplies_int8("cpu"):
             continue

