@@ -40,9 +40,6 @@ from lib.studies.contradiction.pubmed import EUTILS, PubMed, PubMedError
 
 EVERYTHING = "every notebook"
 CONTRADICTION = "09_contradictions"
-ANSWER_S = 120
-"""Seconds that a server may take for its one tiny reply: it may still be at what a run that was
-killed had asked. One that is not there says so at once."""
 DAYS = 3
 """Days of encoding without a GPU that are still taken for a plan."""
 _MEMORY_GB = 4.0

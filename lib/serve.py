@@ -43,8 +43,9 @@ COMMAND = "vllm serve {model} --tensor-parallel-size {gpus} --max-model-len {con
 _URL = "http://localhost:8000/v1"
 _CONTEXT = 16384
 """Tokens that an expander or a judge is served with."""
-ANSWER_S = 60
-"""Seconds that a server may take for its one tiny reply."""
+ANSWER_S = 120
+"""Seconds that a server may take for its one tiny reply: it may still be at what a run that was
+killed had asked. One that is not there says so at once."""
 _START_S, _STOP_S, _GLANCE_S = 3600, 60, 2.0
 
 
