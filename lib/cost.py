@@ -26,7 +26,7 @@ from lib.datasets import SIZES, question_sets
 from lib.limit import PASSAGES
 from lib.llm.chat import Reply, ledger
 from lib.llm.connect import is_called, live_of, writer_of
-from lib.methods.base import Budget, Method
+from lib.methods.base import Budget, asked_once
 from lib.profiles import Profile, load_profile, methods_of
 from lib.readers import ChatReader
 from lib.report import reported
@@ -113,7 +113,7 @@ def tokens(p: Profile) -> pd.DataFrame:
     measured = _measured()
     printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
     text = (printed["output_tokens"] / printed["llm_calls"]).to_dict()
-    asked = _asked_once(methods_of(p))
+    asked = asked_once(methods_of(p))
     prompts = {prompt for budget in asked.values() for prompt, _ in budget.prompts}
     longest = max(measured[prompt] for prompt in prompts & measured.keys())
     lengths = dict.fromkeys(prompts, longest) | measured
@@ -166,17 +166,6 @@ def _evidence_tokens(p: Profile, measured: Mapping[str, float]) -> pd.DataFrame:
         for counts in [(asked, read, written, most)]
     ]
     return pd.DataFrame(rows, columns=["who", "model", "requests", *_COUNTS])
-
-
-def _asked_once(methods: Mapping[str, Method]) -> dict[str, Budget]:
-    """The budgets of methods that ask an LLM. Methods with the same requests share their replies,
-    so only one of them is kept: CHR, else the first."""
-    by_budget: dict[Budget, str] = {}
-    for name, method in methods.items():
-        budget = method.budget()
-        if budget is not None and (budget not in by_budget or name == "chr"):
-            by_budget[budget] = name
-    return {name: budget for budget, name in by_budget.items()}
 
 
 def _expansion(budget: Budget, text: Mapping[str, float], measured: Mapping[str, float]) -> tuple:

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -29,12 +28,12 @@ from lib.base.files import read_manifest
 from lib.data.medrag import DIM, SOURCES, local_files
 from lib.data.passages import CORPORA
 from lib.llm.chat import LLMError, in_parallel
-from lib.llm.engines import BUNDLED, VLLM_MISSING
+from lib.llm.engines import BUNDLED, weights_of
 from lib.model_files import check_files
 from lib.profiles import Profile, load_profile
 from lib.search.choose import memory, memory_of
 from lib.search.vectors import BLOCK_ROWS
-from lib.serve import Stage, ask, cards_of, encoding_on, stages
+from lib.stages import Stage, ask, cards_of, encoding_on, stages
 from lib.studies.contradiction.evidence import load_needs
 from lib.studies.contradiction.pubmed import EUTILS, PubMed, PubMedError
 
@@ -232,10 +231,7 @@ def _served(stage: Stage) -> str:
 
 
 def _in_process(live: str) -> str:
-    kind, _, rest = live.partition(":")
-    if kind == "vllm" and find_spec("vllm") is None:
-        raise LLMError(VLLM_MISSING)
-    model = rest.partition("?")[0]
+    model = weights_of(live)
     return "bundled" if model == BUNDLED else _weights(model)
 
 

@@ -21,7 +21,7 @@ from lib.llm.connect import SET_ASIDE, connect, is_called
 from lib.llm.recorder import RecordingMiss
 from lib.profiles import FIELDS, load_profile
 from lib.search import choose
-from lib.serve import ask, stages
+from lib.stages import ask, stages
 from lib.studies.contradiction.evidence import HEADINGS
 from lib.studies.main_tables.accuracy import same_setup
 from tests.rehearsal import stand_ins

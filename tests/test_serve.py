@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from lib import doctor, notebooks, serve
+from lib import stages as models
 from lib.base import paths
 from lib.llm.chat import LLMError
 from lib.llm.connect import connect
@@ -175,7 +176,7 @@ def test_servers_that_will_be_started_are_not_said_to_be_missing(case, monkeypat
     monkeypatch.setattr(
         notebooks, "prepare", lambda _, __, to_start: doctor.missing_parts(p, to_start)
     )
-    monkeypatch.setattr(serve, "ANSWER_S", 0.2)
+    monkeypatch.setattr(models, "ANSWER_S", 0.2)
     monkeypatch.setattr(notebooks, "run", lambda *_: None)
     with pytest.raises(LLMError, match="org/far at http://192.0.2.1.*Next: start it there"):
         serve.main(["mini", "--run", "--serve", form])

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,15 @@ def model_name(model: str) -> str:
     """What recordings call a model: its name at the hub, or the name of its folder."""
     folder = Path(model).expanduser()
     return folder.resolve().name if folder.is_dir() else model
+
+
+def weights_of(spec: str) -> str:
+    """The folder or the name at the hub of the weights behind a spec of ``ENGINES``. LLMError, with
+    the command, where the spec needs vLLM and that is not installed."""
+    kind, _, rest = spec.partition(":")
+    if ENGINES[kind] is VllmEngine and find_spec("vllm") is None:
+        raise LLMError(VLLM_MISSING)
+    return rest.partition("?")[0]
 
 
 def _read(value: str) -> Any:

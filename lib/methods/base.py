@@ -173,6 +173,17 @@ def has_lambda(method: Method) -> bool:
     return any(one.name == "lam" for one in fields(method)) and method.name != "hplus"  # type: ignore[arg-type]
 
 
+def asked_once(methods: Mapping[str, Method]) -> dict[str, Budget]:
+    """The budgets of methods that ask an LLM. Methods with the same requests share their replies,
+    so only one of them is kept: CHR, else the first."""
+    by_budget: dict[Budget, str] = {}
+    for name, method in methods.items():
+        budget = method.budget()
+        if budget is not None and (budget not in by_budget or name == "chr"):
+            by_budget[budget] = name
+    return {name: budget for budget, name in by_budget.items()}
+
+
 def code_of(method: Method) -> list[str]:
     """The modules that a method's class and its base classes are written in, by name."""
     return sorted({base.__module__ for base in type(method).__mro__} - {"builtins", "typing"})

@@ -437,7 +437,7 @@ def _by_name(methods: Any, folder: Path) -> Any:
 
     ValueError for two of a name, and for what is neither a table nor a list.
     """
-    if isinstance(methods, dict) and not any(map(_names_a_file, methods.values())):
+    if isinstance(methods, dict) and not any(map(_adds, methods.values())):
         return methods
     from lib.methods.own import file_of, load_method
 
@@ -454,15 +454,12 @@ def _by_name(methods: Any, folder: Path) -> Any:
             f'methods is a list of files, ["mine.py:Mine"], or a table of settings by method, not '
             f"{methods!r}"
         )
-    return {
-        name: said | {"file": file_of(said["file"], folder)} if _names_a_file(said) else said
+    whole = {
+        name: said | {"file": file_of(said["file"], folder)}
         for name, said in methods.items()
+        if isinstance(said, dict) and "file" in said
     }
-
-
-def _names_a_file(settings: object) -> bool:
-    """Whether a method's settings say which file it is in."""
-    return isinstance(settings, dict) and "file" in settings
+    return methods | whole
 
 
 def _with_own_methods(settings: dict[str, Any]) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def serve(profile: str, log: Path) -> None:
     """
     from lib.llm.small_model import NAME
     from lib.profiles import load_profile
-    from lib.serve import stages
+    from lib.stages import stages
 
     p = load_profile(profile)
     models = [stage.model for stage in stages(p)]

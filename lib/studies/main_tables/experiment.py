@@ -39,7 +39,7 @@ from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss, may_ask
 from lib.methods import SHIPPED
-from lib.methods.base import Budget, Expansion, Method, code_of
+from lib.methods.base import Budget, Expansion, Method, asked_once, code_of
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile, methods_of
 from lib.query_spec import DRAWS, Hypotheses, Request, SearchSpec, Text, with_random_mimics
@@ -363,14 +363,8 @@ class Experiment:
 
     @property
     def asking(self) -> dict[str, Budget]:
-        """What methods ask of an LLM, without those that make another's requests: H+ alone makes
-        CHR's."""
-        first: dict[Budget, str] = {}
-        for name, method in self.methods.items():
-            budget = method.budget()
-            if budget is not None and (name == "chr" or budget not in first):
-                first[budget] = name
-        return {name: budget for budget, name in first.items()}
+        """What methods ask of an LLM (``asked_once``)."""
+        return asked_once(self.methods)
 
     def runs(self, name: str = "runs") -> pd.DataFrame:
         """What every arm that searches retrieved, for every question (see ``run_of``)."""
