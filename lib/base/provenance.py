@@ -43,6 +43,7 @@ CORE = (
     "lib.search.contrast",
     "lib.search.ids",
     "lib.search.index",
+    "lib.search.lambda_path",
     "lib.search.merge",
     "lib.search.scoring",
     "lib.search.whitening",
