@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check bench lint lab explorer data clean mpnet chinese vllm models gpu-check doctor
+.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal scale verify stamp check bench lint lab explorer data clean mpnet chinese vllm models gpu-check doctor
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -111,6 +111,9 @@ train: $(READY)  ## train the shipped adapters anew (needs the data; three hours
 
 rehearsal: $(READY)  ## the paper profile end to end in small; ledger against the server's log (half an hour)
 	@$(PY) -m tests.rehearsal.run
+
+scale: $(READY)  ## memory, seconds and open files of the paper profile by size of its corpus (ROWS="300000 1200000")
+	@$(PY) -m tests.rehearsal.scale $(ROWS)
 
 verify: $(READY)  ## make the committed tables anew and compare by value (PROFILE=open: minutes; STUDY=real DEAR=1)
 	@CHR_METHODS=shipped $(PY) -m lib.verify --profile $(PROFILE) $(foreach study,$(STUDY),--study $(study)) $(if $(DEAR),--dear)
