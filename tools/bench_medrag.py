@@ -14,6 +14,7 @@ those of the open corpus, again and again. What is found is compared. Results:
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -65,8 +66,7 @@ def of_medrag(clone: Path, folder: Path, passages: Sequence[Passage], vectors: n
     faiss.write_index(flat, str(index / "faiss.index"))
 
     sys.path.insert(0, str(clone / "src"))
-    import utils
-
+    utils = importlib.import_module("utils")  # MedRAG's
     utils.corpus_names["Bench"], utils.retriever_names["MiniLM"] = ["bench"], ["minilm"]
     (folder / "minilm").symlink_to(minilm_folder())
     before = os.getcwd()
