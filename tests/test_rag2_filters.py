@@ -397,7 +397,7 @@ def test_a_tiny_t5_learns_which_passages_help_by_two_tokens_of_its_own(t5, train
     assert card["auroc"] > 0.7 and card["pairs"] + card["validation_pairs"] == 120 * 6
     pairs, is_helpful = made_pairs(40, seed=2)
     scores = load_flan_t5(out, max_tokens=64).scores(pairs)
-    assert auroc(np.array(is_helpful), scores) > 0.65  # chance is 0.5; how far it comes differs by processor
+    assert auroc(np.array(is_helpful), scores) > 0.65  # chance is 0.5
     tokenizer = AutoTokenizer.from_pretrained(out)
     ids = tokenizer.convert_tokens_to_ids(list(LABEL_TOKENS))
     assert ids == [len(tokenizer) - 2, len(tokenizer) - 1]
