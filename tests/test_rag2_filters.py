@@ -383,7 +383,7 @@ def t5(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def trained_t5(world, t5, tmp_path_factory) -> tuple[Path, Path, dict]:
     folder = tmp_path_factory.mktemp("trained-t5")
-    settings = Settings(str(t5), learning_rate=0.03, epochs=3, batch_size=16, max_tokens=64)
+    settings = Settings(str(t5), learning_rate=0.01, epochs=6, batch_size=16, max_tokens=64)
     card = train_flan_t5(world, folder / "out", settings, folder / "work")
     return folder / "out", folder / "work", card
 
@@ -394,10 +394,10 @@ def test_a_tiny_t5_learns_which_passages_help_by_two_tokens_of_its_own(t5, train
 
     out, _, card = trained_t5
     # Of the passages with good words half are called helpful.
-    assert card["auroc"] > 0.7 and card["pairs"] + card["validation_pairs"] == 120 * 6
+    assert card["auroc"] > 0.75 and card["pairs"] + card["validation_pairs"] == 120 * 6
     pairs, is_helpful = made_pairs(40, seed=2)
     scores = load_flan_t5(out, max_tokens=64).scores(pairs)
-    assert auroc(np.array(is_helpful), scores) > 0.65  # chance is 0.5
+    assert auroc(np.array(is_helpful), scores) > 0.9
     tokenizer = AutoTokenizer.from_pretrained(out)
     ids = tokenizer.convert_tokens_to_ids(list(LABEL_TOKENS))
     assert ids == [len(tokenizer) - 2, len(tokenizer) - 1]
