@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -260,8 +261,14 @@ def test_codes_go_with_a_store_that_is_copied(tmp_path, monkeypatch):
 # which index -------------------------------------------------------------------------------------
 
 
+def test_codes_of_few_passages_are_not_made_and_that_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(choose, "say_once", lambda line: print(line, file=sys.stderr))
+    assert choose.open_dense(SHARDS, IDS, backend="compressed").backend == "torch"
+    assert "index: torch (exact" in capsys.readouterr().err
+    assert choose.memory_of("compressed", N, DIM, "float32")[0] == "torch"
+
+
 def test_every_backend_opens_by_its_name(monkeypatch):
-    assert choose.open_dense(SHARDS, IDS, backend="compressed").backend == "torch"  # small: exact
     monkeypatch.setattr(choose, "SMALL", N - 1)
     for name in choose.NAMES:
         if name == "int8" and not multiplies_int8("cpu"):

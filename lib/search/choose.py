@@ -40,14 +40,21 @@ def open_dense(
     ValueError for a backend that there is not, or that this machine cannot run.
     """
     refuse_unknown("no backend", [backend], NAMES)
-    if backend == "compressed" and len(ids) <= SMALL:
-        backend = "torch"
-    if backend == "auto":
-        backend, why = fitting(len(ids), shards[0].shape[1], memory(), cards(devices))
+    name, why = chosen(backend, len(ids), shards[0].shape[1], devices)
+    if why:
         say_once(why)
-    if backend == "compressed":
+    if name == "compressed":
         return CompressedIndex(shards, ids)
-    return DenseIndex(shards, ids, backend=backend, devices=devices)
+    return DenseIndex(shards, ids, backend=name, devices=devices)
+
+
+def chosen(backend: str, rows: int, dim: int, devices: Sequence[str] = ()) -> tuple[str, str]:
+    """The index that a profile's ``backend`` will be, and a line that says why it is another."""
+    if backend == "auto":
+        return fitting(rows, dim, memory(), cards(devices))
+    if backend == "compressed" and rows <= SMALL:
+        return "torch", f"index: torch (exact: codes gain little of {rows:,} passages)"
+    return backend, ""
 
 
 def fitting(rows: int, dim: int, memory: int, card_memory: int = 0) -> tuple[str, str]:
@@ -81,9 +88,7 @@ def memory_of(
     None for vectors that are read where they are mapped (faiss; float16 by torch), or that are on
     ``devices``, the cards that search.
     """
-    name = backend
-    if name == "auto":
-        name, _ = fitting(rows, dim, memory(), cards(devices))
+    name, _ = chosen(backend, rows, dim, devices)
     on_cards = bool(devices) and name in ("torch", "int8")
     mapped = name == "faiss" or (name == "torch" and dtype == "float16")
     return name, 0 if on_cards or mapped else _size(name, rows, dim)
