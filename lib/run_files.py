@@ -238,6 +238,6 @@ class TextIndex(DenseIndex):
         best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
         return rows[best], np.take_along_axis(scores, best, axis=1).min(axis=1)
 
-    def search(self, vectors: np.ndarray, k: int, *, batch: int = 1024) -> Hits:
-        """Raises NeedsIndex: a search needs the vectors of all passages."""
+    def checked(self, vectors: np.ndarray, k: int) -> np.ndarray:
+        """Raises NeedsIndex: what asks is a search, of one lambda or of many."""
         raise NeedsIndex("a search of all passages, which is not among the runs on file")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
+import numpy as np
 import pytest
 
 from lib import run_files
@@ -17,6 +18,7 @@ from lib.query_spec import Fusion, Hypotheses, SearchSpec, Sparse, Text
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
+from lib.search.lambda_path import search_path
 
 TEXTS = [f"passage {name} on {topic}" for name in "abcdefgh" for topic in ("gout", "sepsis")]
 
@@ -143,6 +145,17 @@ def test_scores_of_a_few_passages_need_no_index(retriever, store):
     view = [index.subset(retriever.index.ids[:] != "p03") for index in (without, retriever.index)]
     (rows, worst), (wanted, least) = (index.longlist(asked, 3) for index in view)
     assert set(rows[0]) == set(wanted[0]) and worst == pytest.approx(least)
+
+
+def test_a_sweep_that_is_not_on_file_needs_an_index_as_one_search_does(store):
+    """Without one it would embed every passage, unasked."""
+    index = run_files.TextIndex(store, HashEncoder(dim=16))
+    lam = np.linspace(0, 2, 20)
+    plus, minus = HashEncoder(dim=16).encode(["gout", "fever"], "query")
+    queries = (plus - lam[:, None] * minus).astype(np.float32)
+    for asked in (1, len(lam)):
+        with pytest.raises(run_files.NeedsIndex):
+            search_path(index, queries[:asked], np.zeros(asked), lam[:asked], 2)
 
 
 def test_random_passages_need_neither_an_index_nor_a_file(retriever, store, tmp_path):
