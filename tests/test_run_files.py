@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pandas as pd
 import numpy as np
+import pandas as pd
 import pytest
 
 from lib import run_files
