@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lib.base.files import read_manifest
 from lib.pages import render
 from lib.search.candidates import BACKENDS, Torch
 from tests.tiny_models import save_causal
@@ -81,13 +82,14 @@ def test_the_status_page_says_not_run_until_a_card_has_rows(rows, tmp_path, monk
     folder = tmp_path / "results" / "scale"
     monkeypatch.setattr(render.paths, "committed", lambda profile: folder)
     assert not gpu_check.append(rows), "what the CPU did is no check of a GPU"
-    assert not (folder / gpu_check.FILE).exists()
+    assert not (folder / "gpu_check.csv").exists()
     assert "NOT RUN" in render.block("gpu")
     card = [row | {"card": "Card X", "driver": "1.2", "date": "2026-01-01"} for row in rows]
     later = [row | {"card": "Card X", "driver": "1.3", "date": "2026-02-01"} for row in rows[:1]]
     assert gpu_check.append(card) and gpu_check.append(later)
     table = pd.read_csv(folder / "gpu_check.csv", dtype=str)
     assert tuple(table) == COLUMNS and len(table) == len(rows) + 1
+    assert read_manifest(folder / "gpu_check.csv"), "make check wants one of every table"
     told = render.block("gpu")
     assert "make gpu-check`;" in told and told.count("Card X") == len(rows)
     assert "| 1.3, " in told and told.count("2026-02-01") == 1, "of a check its last time"

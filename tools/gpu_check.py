@@ -27,14 +27,13 @@ import numpy as np
 import pandas as pd
 
 from lib.base import paths
-from lib.base.files import atomic_write
+from lib.base.provenance import write_result
 from lib.llm.engines import BUNDLED, TransformersEngine
 from lib.llm.offline import Asked
 
 COLUMNS = ("date", "card", "driver", "torch", "what", "result", "ratio")
 """Of the log of checks: ``result`` begins with OK, FAILED or NOT RUN."""
 
-FILE = "gpu_check.csv"
 _K = 5
 _REPEATS = 3
 
@@ -310,10 +309,10 @@ def append(rows: list[dict[str, str]]) -> bool:
     """Add rows to the log of checks, if they are a card's: what a CPU did is no check of a GPU."""
     if not rows or any(row["card"].startswith("none") for row in rows):
         return False
-    file = paths.results("scale") / FILE
+    file = paths.results("scale") / "gpu_check.csv"
     before = pd.read_csv(file, dtype=str, keep_default_na=False) if file.exists() else None
     table = pd.concat([before, pd.DataFrame(rows, columns=COLUMNS)], ignore_index=True)
-    atomic_write(file, table.to_csv(index=False, lineterminator="\n"))
+    write_result(table, "gpu_check", "scale", code=["tools.gpu_check"], data=[])
     return True
 
 

@@ -88,7 +88,7 @@ def write() -> tuple[Path, ...]:
 
 # the page of results ------------------------------------------------------------------------------
 
-LOGS = ("log", "stamps", "gpu_check")
+LOGS = ("log", "stamps")
 """Files beside the results that say what was done, row by row: no results themselves."""
 
 TITLES = {"": "From the papers, and from the tests", "scale": "Behind what a paper-scale run needs"}
