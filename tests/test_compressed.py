@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pytest
 
@@ -112,6 +113,25 @@ def test_more_than_the_candidates_can_be_asked_for(index, exact):
     assert hits.ids.shape == (60, 300) and len(set(hits.ids[0])) == 300
     everything = index.search(SHIFTED[0.4], 2 * N)
     assert everything.ids.tolist() == exact.search(SHIFTED[0.4], N).ids.tolist()
+
+
+def test_codes_in_parts_for_several_cores_propose_what_they_do_in_one(index, monkeypatch):
+    monkeypatch.setattr(compressed, "_PART", 512)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(3)
+    try:
+        parted = CompressedIndex(SHARDS, IDS, candidates=200)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    keep = np.arange(N) % 2 == 0
+    for some in (SHIFTED[1.0][:1], SHIFTED[1.0]):  # a thread a part, and one after the other
+        for views in ((index, parted), (index.subset(keep), parted.subset(keep))):
+            one, several = (list(view._proposed(some, 200)) for view in views)
+            for rows, others in zip(one, several, strict=True):
+                # Of equal codes at the end of a list, another may come first.
+                assert len(others) == 200 and np.isin(rows, others).mean() > 0.97
+            found, wanted = (view.search(some, 5).ids.tolist() for view in views)
+            assert found == wanted
 
 
 def test_what_cannot_be_searched_is_refused(index):

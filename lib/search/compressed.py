@@ -16,6 +16,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -49,6 +50,9 @@ _BLOCK = 65_536
 _CODED = 60_000
 """Vectors of 768 numbers that a core codes in a second, roughly."""
 
+_PART = 2**18
+"""Codes that a core has at least, where a query is compared by several: fewer are not worth it."""
+
 _LISTED = 2**24
 """Candidates in memory at a time, over all queries."""
 
@@ -77,11 +81,11 @@ class CompressedIndex(DenseIndex):
         if file is None:
             codes = io.BytesIO()
             self._write(codes)
-            self._scan = self._read(codes)
+            self._scans = self._read(codes)
         else:
             self._make(file)
             with open(file, "rb") as stream:
-                self._scan = self._read(stream)
+                self._scans = self._read(stream)
 
     @property
     def approximate(self) -> bool:
@@ -136,15 +140,43 @@ class CompressedIndex(DenseIndex):
     def _proposed(self, queries: np.ndarray, wanted: int) -> Iterator[np.ndarray]:
         """Of each query the ``wanted`` rows that are best by their codes and can be found."""
         depth = math.ceil(wanted * len(self.kept) / len(self))
-        some = max(1, _LISTED // depth)
+        some = max(1, _LISTED // (depth * len(self._scans)))
         for start in range(0, len(queries), some):
-            _, listed = self._scan.search(queries[start : start + some], depth)
+            listed = self._listed(queries[start : start + some], depth)
             for query, rows in zip(queries[start : start + some], listed, strict=True):
                 deeper = depth
                 while (kept := rows[self.kept[rows]]).size < wanted:
                     deeper = min(2 * deeper, len(self.kept))
-                    rows = self._scan.search(query[None], deeper)[1][0]
+                    rows = self._listed(query[None], deeper)[0]
                 yield np.sort(kept[:wanted])  # in the order in which they lie in memory
+
+    def _listed(self, queries: np.ndarray, depth: int) -> np.ndarray:
+        """The rows (n, depth) whose codes are best, best first.
+
+        faiss gives a query to one core. So where queries are few, each core has its part of the
+        codes; else one part follows the other.
+        """
+        import faiss
+
+        def search(start: int) -> tuple[np.ndarray, np.ndarray]:
+            scan = self._scans[start]
+            scores, rows = scan.search(queries, min(depth, scan.ntotal))
+            return scores, rows + start
+
+        if len(queries) < len(self._scans):
+            # A thread of faiss for each of ours.
+            pool = ThreadPoolExecutor(
+                len(self._scans), initializer=faiss.omp_set_num_threads, initargs=(1,)
+            )
+            with pool:
+                found = list(pool.map(search, self._scans))
+        else:
+            found = [search(start) for start in self._scans]
+        if len(found) == 1:
+            return found[0][1]
+        scores, rows = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
+        return np.take_along_axis(rows, order, axis=1)
 
     # codes ---------------------------------------------------------------------------------------
 
@@ -243,15 +275,23 @@ class CompressedIndex(DenseIndex):
         scan.is_trained = True
         return scan
 
-    def _read(self, stream: io.BufferedIOBase) -> Any:
-        """All codes, read once to where faiss compares them."""
+    def _read(self, stream: io.BufferedIOBase) -> dict[int, Any]:
+        """All codes, read once to where faiss compares them: in a part for each core, by the row
+        that it starts at."""
         import faiss
 
-        scan = self._scan_with(stream)
-        scan.codes.resize(math.ceil(len(self.ids) / 32) * 32 * self._bytes)
-        stream.readinto(faiss.rev_swig_ptr(scan.codes.get(), scan.codes.size()))
-        scan.ntotal = scan.ntotal2 = len(self.ids)
-        return scan
+        rows = len(self.ids)
+        cores = faiss.omp_get_max_threads()
+        size = max(_PART, math.ceil(rows / cores / 32) * 32)  # faiss packs 32 together
+        scans = {}
+        for start in range(0, rows, size):
+            count = min(size, rows - start)
+            scans[start] = scan = self._scan_with(stream)
+            scan.codes.resize(math.ceil(count / 32) * 32 * self._bytes)
+            stream.seek(64 * self.dim + start * self._bytes)
+            stream.readinto(faiss.rev_swig_ptr(scan.codes.get(), scan.codes.size()))
+            scan.ntotal = scan.ntotal2 = count
+        return scans
 
 
 def _beside(shards: Sequence[np.ndarray]) -> Path | None:

@@ -55,7 +55,7 @@ class PassageIndex:
 
     def __len__(self) -> int:
         """How many passages can be found: all, or those a subset keeps."""
-        return int(self.kept.sum())
+        return int(np.count_nonzero(self.kept))
 
     def subset(self, keep: np.ndarray) -> Self:
         """A view that finds only rows where ``keep`` is True; rows, ids and scores stay."""
