@@ -20,7 +20,7 @@ import pandas as pd
 from lib.base.files import read_jsonl
 from lib.base.paths import RECORDINGS, ROOT
 from lib.base.provenance import read_result
-from lib.data.medrag import SOURCES, estimate, local_files
+from lib.data.medrag import NAMES, estimate, local_files
 from lib.data.passages import CORPORA
 from lib.datasets import SIZES, question_sets
 from lib.limit import PASSAGES
@@ -233,7 +233,7 @@ def sizes(p: Profile) -> pd.DataFrame:
     the first of each source.
     """
     found = []
-    for source in (name for name in p.corpora if name in SOURCES):
+    for source in (name for name in p.corpora if name in NAMES):
         whole, local = estimate(source), sum(size for _, size, _ in local_files(source))
         share = local / (whole.download_gb * 1e9) if local else 1.0
         rows = round(min(1.0, share) * whole.rows)
@@ -247,7 +247,7 @@ def sizes(p: Profile) -> pd.DataFrame:
 
 def rows(p: Profile) -> int:
     """How many passages a profile searches, but for those of your own."""
-    others = [CORPORA[name].passages for name in p.corpora if name in {*CORPORA} - {*SOURCES}]
+    others = [CORPORA[name].passages for name in p.corpora if name in {*CORPORA} - {*NAMES}]
     limited = [min(n, PASSAGES * p.limit or n) for n in others]
     return int(sizes(p)["rows"].sum()) + sum(limited)
 

@@ -25,7 +25,7 @@ from lib import cost
 from lib.base import paths
 from lib.base.downloads import DownloadError, Resource, check_answers, load_registry
 from lib.base.files import read_manifest
-from lib.data.medrag import DIM, SOURCES, local_files
+from lib.data.medrag import DIM, NAMES, TENTHS, local_files
 from lib.data.passages import CORPORA
 from lib.llm.chat import LLMError, in_parallel
 from lib.llm.engines import BUNDLED, weights_of
@@ -91,7 +91,7 @@ def data(p: Profile) -> list[Need]:
 def _corpus(p: Profile, name: str) -> str:
     if paths.is_own(name):
         return "your own"
-    if name not in SOURCES:
+    if name not in NAMES:
         files = [file for file in CORPORA[name].files if file in load_registry()]
         return _registered(files) if files else "bundled"
     if _is_stored(p):
@@ -99,9 +99,10 @@ def _corpus(p: Profile, name: str) -> str:
     size = cost.sizes(p).set_index("source").loc[name]
     mirror = paths.mirror_folder()
     if mirror and not local_files(name):
+        folder = mirror / "medrag" / TENTHS.get(name, name)
         raise DownloadError(
-            f"nothing in {mirror / 'medrag' / name}. Next: put a copy of it there, or run without "
-            "MIRROR, which downloads it"
+            f"nothing in {folder}. Next: put a copy of it there, or run without MIRROR, which "
+            "downloads it"
         )
     if not mirror:
         from huggingface_hub.constants import ENDPOINT

@@ -19,7 +19,7 @@ from lib.base.parameters import one_of
 from lib.base.provenance import code_hash, data_hash
 from lib.corpora import load_passages
 from lib.data import medrag
-from lib.data.medrag import SOURCES
+from lib.data.medrag import NAMES
 from lib.data.passages import CORPORA, Passage
 from lib.data.store import PassagesInMemory, PassageStore
 from lib.datasets import few
@@ -99,7 +99,7 @@ def _passages(corpus: str, limit: int, kept: Container[str]) -> Iterable[Passage
     """
     if not limit:
         return load_passages(corpus)
-    if corpus in SOURCES:
+    if corpus in NAMES:
         return load_passages(corpus, limit)
     everything = list(load_passages(corpus))
     chosen = set(few((passage.pid for passage in everything), limit))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import pandas as pd
 import pytest
@@ -20,7 +21,7 @@ from lib.base.provenance import read_result
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
 from lib.corpora import load_passages
-from lib.data.medrag import SOURCES, load_medrag
+from lib.data.medrag import SOURCES, TENTHS, estimate, load_medrag
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
@@ -156,6 +157,21 @@ def test_the_stand_in_corpus_is_ddx_mini_in_the_files_of_medcorp(here):
     assert sorted(texts) == sorted(p.text for p in load_passages("ddx-mini"))
     assert all(p.meta["pmids"] for p in found["pubmed"]) and not found["textbooks"][0].meta
     assert all(" -- " in p.title for p in found["statpearls"])
+
+
+def test_a_tenth_is_one_of_ten_by_their_ids_whatever_their_order(tmp_path):
+    rows = dict.fromkeys(SOURCES, 4000) | {"statpearls": 0}
+    stand_ins.corpora(tmp_path, (), rows, 3)
+    for tenth, source in TENTHS.items():
+        whole = list(load_medrag(source, tmp_path / "medrag" / source))
+        few = list(load_medrag(tenth, tmp_path / "medrag" / source))
+        digest = {p.pid: sha256(p.pid.encode()).hexdigest()[:16] for p in whole}
+        assert few == [p for p in whole if int(digest[p.pid], 16) % 10 == 0]
+        assert 300 < len(few) < 500
+        assert 9.9 < estimate(source).rows / estimate(tenth).rows < 10.1
+        assert estimate(source).download_gb == estimate(tenth).download_gb
+    parts = ["textbooks", "statpearls", *TENTHS]
+    assert 5.75e6 < sum(estimate(name).rows for name in parts) < 5.85e6
 
 
 def test_a_corpus_of_any_size_is_in_the_publishers_files(tmp_path, monkeypatch):

@@ -340,7 +340,8 @@ def main() -> int:
         from lib.pages.__main__ import write
 
         write()
-        print(f"added to {paths.shown(paths.results('scale') / FILE)} and docs/status.md")
+        file = paths.results("scale") / "gpu_check.csv"
+        print(f"added to {paths.shown(file)} and docs/status.md")
     else:
         print("nothing was written: this was not on a GPU")
     return int(any(row["result"].startswith("FAILED") for row in rows))

@@ -66,6 +66,9 @@ CORPORA = {
     "textbooks": Corpus("publishers'", 125_800),
     "wikipedia": Corpus("CC BY-SA 3.0", 29_900_000),
     "statpearls": Corpus("CC BY-NC-ND 4.0", 301_200),
+    # By the hash of the ids, so roughly (lib.data.medrag.TENTHS).
+    "pubmed-tenth": Corpus("NLM terms", 2_390_000),
+    "wikipedia-tenth": Corpus("CC BY-SA 3.0", 2_990_000),
 }
 
 

@@ -134,8 +134,13 @@ class CompressedIndex(DenseIndex):
             )
             if first < last
         ]
-        vectors = torch.from_numpy(np.concatenate(stored)).float()
-        return vectors.mv(torch.from_numpy(query)).numpy()
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # others would wait for more, busily, and slow the next comparison
+        try:
+            vectors = torch.from_numpy(np.concatenate(stored)).float()
+            return vectors.mv(torch.from_numpy(query)).numpy()
+        finally:
+            torch.set_num_threads(threads)
 
     def _proposed(self, queries: np.ndarray, wanted: int) -> Iterator[np.ndarray]:
         """Of each query the ``wanted`` rows that are best by their codes and can be found."""

@@ -38,6 +38,7 @@ class PassageIndex:
     def __init__(self, ids: Iterable[str]):
         self.ids = Ids.of(ids)
         self.kept = np.ones(len(self.ids), dtype=bool)
+        self._length = len(self.ids)
 
     @property
     def ranks(self) -> np.ndarray:
@@ -55,7 +56,7 @@ class PassageIndex:
 
     def __len__(self) -> int:
         """How many passages can be found: all, or those a subset keeps."""
-        return int(np.count_nonzero(self.kept))
+        return self._length
 
     def subset(self, keep: np.ndarray) -> Self:
         """A view that finds only rows where ``keep`` is True; rows, ids and scores stay."""
@@ -64,6 +65,7 @@ class PassageIndex:
             raise ValueError(f"keep must be {len(self.kept)} booleans that leave some row")
         view = copy.copy(self)
         view.kept = self.kept & keep
+        view._length = int(np.count_nonzero(view.kept))
         return view
 
 
