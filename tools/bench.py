@@ -34,7 +34,7 @@ from lib.base.provenance import read_result, write_result
 from lib.llm.engines import free_card
 from lib.search.candidates import multiplies_int8
 from lib.search.choose import memory
-from lib.search.compressed import CompressedIndex
+from lib.search.compressed import CANDIDATES, FEW, CompressedIndex
 from lib.search.ids import Ids
 from lib.search.index import DenseIndex
 from tools.bench_vectors import Sample, likeness, made, real_sample, saved, widened
@@ -213,11 +213,12 @@ def on_processor(shards: Sequence[np.ndarray], ordinary: np.ndarray) -> dict[str
         found["torch, from files"] = dense(shards, ids, 0, "torch")
     if multiplies_int8("cpu") and n <= LARGEST_EXACT:
         found["int8, exact"] = dense(shards, ids, dim + 8, "int8")
-    codes, seconds = timed(lambda: CompressedIndex(shards, ids))
-    open_s = float("nan")
-    if isinstance(shards[0], np.memmap):  # codes are kept beside their vectors
-        codes, open_s = timed(lambda: CompressedIndex(shards, ids))
-    found["compressed"] = Search(lambda q: codes.search(q, K).rows, seconds, dim / 8, open_s)
+    if n > FEW * CANDIDATES:  # of fewer, codes score every passage
+        codes, seconds = timed(lambda: CompressedIndex(shards, ids))
+        open_s = float("nan")
+        if isinstance(shards[0], np.memmap):  # codes are kept beside their vectors
+            codes, open_s = timed(lambda: CompressedIndex(shards, ids))
+        found["compressed"] = Search(lambda q: codes.search(q, K).rows, seconds, dim / 8, open_s)
     if index and n <= LARGEST_GRAPH:
         found |= pruning(shards, ordinary, index.search(ordinary, K)[1])
     return found
