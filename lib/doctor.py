@@ -25,7 +25,7 @@ from lib import cost
 from lib.base import paths
 from lib.base.downloads import DownloadError, Resource, check_answers, load_registry
 from lib.base.files import read_manifest
-from lib.data.medrag import DIM, NAMES, TENTHS, local_files
+from lib.data.medrag import DIM, NAMES, local_files, source_of
 from lib.data.passages import CORPORA
 from lib.llm.chat import LLMError, in_parallel
 from lib.llm.engines import BUNDLED, weights_of
@@ -99,7 +99,7 @@ def _corpus(p: Profile, name: str) -> str:
     size = cost.sizes(p).set_index("source").loc[name]
     mirror = paths.mirror_folder()
     if mirror and not local_files(name):
-        folder = mirror / "medrag" / TENTHS.get(name, name)
+        folder = mirror / "medrag" / source_of(name)
         raise DownloadError(
             f"nothing in {folder}. Next: put a copy of it there, or run without MIRROR, which "
             "downloads it"

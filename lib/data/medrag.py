@@ -14,12 +14,11 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from lib.base.downloads import DownloadError, download
-from lib.base.files import read_manifest, write_manifest
+from lib.base.files import read_manifest, sha256_bytes, write_manifest
 from lib.base.paths import cache, mirror_folder
 from lib.data.passages import CORPORA, Passage, parse_xml, tidy
 
@@ -34,11 +33,17 @@ TENTHS = {"pubmed-tenth": "pubmed", "wikipedia-tenth": "wikipedia"}
 many as the CHR paper names. Which it searched it does not say, and of Wikipedia it had "health
 articles", which MedRAG's files do not mark: this subset is ours."""
 NAMES = (*SOURCES, *TENTHS)
+
 _TOKENS = {"pubmed": 296, "textbooks": 182, "wikipedia": 162}  # mean of a passage, by MedRAG
 _BYTES_PER_TOKEN = 9.3  # in the hub's files, which hold each text twice: textbooks are 212 MB
 _STATPEARLS_BYTES = 1.6e9
 DIM = 768
 """Numbers of MedCPT's vectors."""
+
+
+def source_of(name: str) -> str:
+    """The source whose files are read for one of ``NAMES``; any other name as it is."""
+    return TENTHS.get(name, name)
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,9 @@ def estimate(source: str) -> Estimate:
     """Size of a source before anything is downloaded, with MedCPT's 768 numbers a passage. A tenth
     needs the whole download."""
     rows = CORPORA[source].passages
-    whole = TENTHS.get(source, source)
-    if whole in _TOKENS:
-        download_bytes = CORPORA[whole].passages * _TOKENS[whole] * _BYTES_PER_TOKEN
+    read = source_of(source)
+    if read in _TOKENS:
+        download_bytes = CORPORA[read].passages * _TOKENS[read] * _BYTES_PER_TOKEN
     else:
         download_bytes = _STATPEARLS_BYTES
     return Estimate(
@@ -101,7 +106,7 @@ def load_medrag(source: str, folder: Path | None = None) -> Iterator[Passage]:
 
 
 def _in_tenth(passage: Passage) -> bool:
-    return int.from_bytes(sha256(passage.pid.encode()).digest()[:8], "big") % 10 == 0
+    return int(sha256_bytes(passage.pid.encode())[:16], 16) % 10 == 0
 
 
 def local_files(source: str) -> list[tuple[str, int, int]]:
@@ -109,7 +114,7 @@ def local_files(source: str) -> list[tuple[str, int, int]]:
 
     Hashing a hundred gigabytes at each start would take longer than most runs.
     """
-    mirror, source = mirror_folder(), TENTHS.get(source, source)
+    mirror, source = mirror_folder(), source_of(source)
     if source not in SOURCES or not mirror:
         return []
     states = [(p, p.stat()) for p in (mirror / "medrag" / source).rglob("*") if p.is_file()]

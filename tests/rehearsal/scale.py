@@ -46,6 +46,7 @@ OPEN_FILES = 256
 WORDS, DIM = 16, 768
 SAMPLE = 10
 """Questions of each set: memory for passages is measured, not for questions."""
+BENCHMARKS = 'benchmarks = ["ddx-mini"]'
 BACKEND = "compressed"
 """By what a machine without cards searches MedCorp."""
 TIMED = 50
@@ -79,6 +80,8 @@ def prepare(folder: Path, mirror: Path | None, url: str, size: int) -> rehearsal
     """Write the passages and the profile: the rehearsal's, but for its encoder and index."""
     here = rehearsal.prepare(folder, mirror, url, rows_of(size), SAMPLE, WORDS)
     text = here.profile.read_text(encoding="utf-8")
+    if mirror:  # BioASQ's lambda study has passages of its own, as many at every size
+        text = text.replace(f"\nsample = {SAMPLE}\n", f"\nsample = {SAMPLE}\n{BENCHMARKS}\n", 1)
     for before, now in (
         (r'(?m)^base = "paper"$', f'base = "paper"\nencoder = "hash"\nbackend = "{BACKEND}"'),
         (r"(?ms)^\[encoder_options\]\n.*?\n\n", f"[encoder_options]\ndim = {DIM}\n\n"),
