@@ -60,12 +60,9 @@ COLUMNS = ["rows", "step", "seconds", "peak_mb", "own_mb", "open_files"]
 which the system takes back where it needs room; ``own_mb``: the most that all processes together
 had of their own, which it cannot; ``open_files``: the most of one process."""
 
-_STEPS = {
-    r"passages: [\d,]+ texts to encode": "encode",
-    r"lambda study: ": "lambda study",
-    r"\[(\d\d_\w+)\] running": "",
-}
-"""Lines on stderr with which another step begins; "" is what the line names."""
+ENCODING = r"passages: [\d,]+ texts to (encode)"
+NOTEBOOK = r"\[(\d\d_\w+)\] running"
+"""Lines on stderr with which another step begins, and its name."""
 
 
 # one size -----------------------------------------------------------------------------------------
@@ -109,10 +106,10 @@ def measured(size: int) -> pd.DataFrame:
         profile = str(here.profile)
         itself = ["tests.rehearsal.scale", "--search", profile]
         parts = [
-            watched(["lib.encode", profile], "read and store"),
+            watched(["lib.encode", profile], "read and store", ENCODING),
             watched(itself, "build"),
             watched(itself, "search"),
-            watched(["lib.notebooks", "figures", "--profile", profile], "prepare"),
+            watched(["lib.notebooks", "figures", "--profile", profile], "prepare", NOTEBOOK),
         ]
     os.environ.clear()
     os.environ |= before
@@ -153,9 +150,9 @@ def _median_ms(calls: Sequence[Callable[[], object]]) -> float:
 # watching -----------------------------------------------------------------------------------------
 
 
-def watched(module: Sequence[str], first: str) -> pd.DataFrame:
-    """Run a module with few open files, and measure each of its steps: ``COLUMNS`` without
-    ``rows``. RuntimeError where it fails."""
+def watched(module: Sequence[str], first: str, then: str = "(?!)") -> pd.DataFrame:
+    """Run a module with few open files, and measure each of its steps, the ``first`` and those that
+    ``then`` finds begun on stderr: ``COLUMNS`` without ``rows``. RuntimeError where it fails."""
     command = [sys.executable, "-m", *module]
     limited = ["sh", "-c", f'ulimit -n {OPEN_FILES} && exec "$@"', "sh", *command]
     steps = [_Step(first)]
@@ -164,8 +161,8 @@ def watched(module: Sequence[str], first: str) -> pd.DataFrame:
         def read() -> None:
             for line in process.stderr:
                 print(line, end="", file=sys.stderr, flush=True)
-                if name := _begun(line):
-                    steps.append(_Step(name))
+                if begun := re.match(then, line):
+                    steps.append(_Step(begun[1]))
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
@@ -181,14 +178,6 @@ def watched(module: Sequence[str], first: str) -> pd.DataFrame:
         for step, end in zip(steps, ends, strict=True)
     ]
     return pd.DataFrame(rows, columns=COLUMNS[1:])
-
-
-def _begun(line: str) -> str:
-    """The step that begins with a line of stderr; empty for any other."""
-    for pattern, name in _STEPS.items():
-        if found := re.match(pattern, line):
-            return name or found[1]
-    return ""
 
 
 class _Step:
