@@ -204,7 +204,7 @@ sys.exit(resource.getrlimit(resource.RLIMIT_NOFILE)[1] != 256)
 def test_memory_and_open_files_are_measured_step_by_step(tmp_path, monkeypatch):
     (tmp_path / "in_steps.py").write_text(STEPS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    table = scale.watched(["in_steps"], "before").set_index("step")
+    table = scale.watched(["in_steps"], "before", scale.NOTEBOOK).set_index("step")
     assert table.index.tolist() == ["before", "01_first", "02_second"]
     first, second = table.loc["01_first"], table.loc["02_second"]
     assert first["peak_mb"] > 200 > second["peak_mb"] and first["own_mb"] > 200 > second["own_mb"]
