@@ -216,12 +216,12 @@ def test_memory_and_open_files_are_measured_step_by_step(tmp_path, monkeypatch):
 def test_what_was_not_measured_has_the_line_through_what_was():
     rows = [(n, step, 1.0, a + b * n, b * n, 9) for n in (1, 3) for step, a, b in MEMORY]
     table = scale.line(pd.DataFrame(rows, columns=scale.COLUMNS), 10)
-    assert table["rows"].tolist() == [10, 10] and table["seconds"].isna().all()
-    assert table["peak_mb"].tolist() == pytest.approx([102, 5])
-    assert table["own_mb"].tolist() == pytest.approx([20, 0])
+    assert table["rows"].tolist() == [10, 10, 10] and table["seconds"].isna().all()
+    assert table["peak_mb"].tolist() == pytest.approx([102, 5, 7])
+    assert table["own_mb"].tolist() == pytest.approx([20, 0, -2])
 
 
-MEMORY = (("encode", 82, 2), ("search", 5, 0))
+MEMORY = (("encode", 82, 2), ("search", 5, 0), ("a step that fell by chance", 9, -1))
 
 
 # what the paper profile needed -------------------------------------------------------------------

@@ -223,13 +223,13 @@ def _mb(status: str, name: str) -> float:
 
 def line(table: pd.DataFrame, size: int) -> pd.DataFrame:
     """For ``size`` what the line through the measured rows says, step by step: so much memory for
-    the step and so much a passage. Seconds and files are not extrapolated."""
+    the step and so much a passage, never less than nothing. Seconds and files are not said."""
     rows = []
     for step, own in table.groupby("step", sort=False):
         row = {"rows": size, "step": step}
         for column in ("peak_mb", "own_mb"):
-            slope, start = np.polyfit(own["rows"], own[column], 1)
-            row[column] = start + slope * size
+            slope = max(0.0, np.polyfit(own["rows"], own[column], 1)[0])
+            row[column] = own[column].mean() + slope * (size - own["rows"].mean())
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
