@@ -197,14 +197,10 @@ class Corpus:
             )
 
     def _words(self) -> BM25Index:
-        """The index of words: opened where it is kept, else built."""
-        ids, content = self.store.ids(), self.store.content
-        folder = self.folder / "bm25" if self.folder else None
-        kept = BM25Index.open(folder, ids, content) if folder else None
-        if kept is not None:
-            return kept
-        texts = [f"{passage.title} {passage.text}" for passage in self.store]
-        return BM25Index.build(texts, ids, keep=folder, content=content)
+        """The index of words, beside the passages where they are kept."""
+        texts = (f"{passage.title} {passage.text}" for passage in self.store)
+        keep = self.folder / "bm25" if self.folder else None
+        return BM25Index.build(texts, self.store.ids(), keep, self.store.content)
 
 
 def cut_passages(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lib import limit, run_files
 from lib.base.files import sha256_of
-from lib.base.paths import DATA, JUDGMENTS, is_own
+from lib.base.paths import DATA, JUDGMENTS, cache, is_own
 from lib.base.provenance import code_hash, data_hash
 from lib.benchmarks.base import Benchmark
 from lib.data.store import PassageStore
@@ -42,7 +42,7 @@ def store_of(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) ->
 def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) -> Retriever:
     """The profile's passages, or those of other ``corpora``, by meaning and by words.
 
-    The BM25 index is built when it is first searched: that takes as long as all else together.
+    The BM25 index is built when it is first searched, and kept.
     """
     store = store_of(profile, encoder, corpora)
     if run_files.replaying():
@@ -53,8 +53,9 @@ def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = 
         )
 
     def words() -> BM25Index:
-        texts = [f"{passage.title} {passage.text}" for passage in store]
-        return BM25Index.build(texts, store.ids())
+        texts = (f"{passage.title} {passage.text}" for passage in store)
+        keep = cache("words") / store.content
+        return BM25Index.build(texts, store.ids(), keep, store.content)
 
     return Retriever(index, encoder, store, words)
 

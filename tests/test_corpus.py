@@ -56,7 +56,7 @@ def test_what_was_saved_is_opened_by_name_or_path_and_searched_without_encoding(
         opened = Corpus.open(name)
         assert found(opened.retriever(again)) == want and len(opened) == 60
         assert again.encoded == 0
-    assert (saved.folder / "bm25" / "content").exists()
+    assert (saved.folder / "bm25" / "scores").exists()
 
 
 def test_added_passages_are_found_and_they_alone_are_encoded(tmp_path):

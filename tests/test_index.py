@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections import Counter
 
+import bm25s
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.embed import HashEncoder
-from lib.search import candidates
+from lib.search import candidates, postings
 from lib.search.blocks import float16_products, in_two_halves
 from lib.search.bm25 import BM25Index, words
 from lib.search.candidates import BACKENDS, Torch, multiplies_int8
@@ -307,12 +310,15 @@ def bm25_by_hand(texts, query, k1=0.9, b=0.4):
     ),
     query=st.lists(st.sampled_from([*WORDS, "absent"]), max_size=5),
     k=st.integers(1, 6),
+    part=st.integers(1, 16),
 )
 @settings(max_examples=60)
-def test_bm25_is_lucenes_formula_without_what_does_not_match(texts, query, k):
+def test_bm25_is_lucenes_formula_without_what_does_not_match(texts, query, k, part):
     texts, query = [" ".join(words) for words in texts], " ".join(query)
     ids = shuffled_ids(len(texts))
-    hits = BM25Index.build(texts, ids).search([query], k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postings, "PART", part)
+        hits = BM25Index.build(texts, ids).search([query], k)
     scores = bm25_by_hand(texts, query)
     matching = int((scores > 0).sum())
     assert hits.ids.shape == (1, min(k, matching))
@@ -332,13 +338,84 @@ def test_words_are_lower_case_without_stop_words_and_count_each_time():
         index.search_weighted([{"fever": np.nan}], 3)
 
 
-def test_the_order_of_words_changes_no_score():
-    """bm25s adds in float32 in the order of the words, which moved scores by more than 1e-5."""
+def made_texts(n):
+    """n texts of 120 of 300 words, and a query of 400 of them."""
     rng = np.random.default_rng(0)
     vocabulary = [f"w{i}" for i in range(300)]
-    texts = [" ".join(rng.choice(vocabulary, 120)) for _ in range(50)]
+    return [" ".join(rng.choice(vocabulary, 120)) for _ in range(n)], rng.choice(vocabulary, 400)
+
+
+def test_a_word_scores_in_a_passage_what_bm25s_says_to_the_last_bit(monkeypatch):
+    monkeypatch.setattr(postings, "PART", 7)
+    texts, _ = made_texts(50)
     index = BM25Index.build(texts, [f"p{i:02d}" for i in range(50)])
-    query = rng.choice(vocabulary, 400).tolist()
+    peer = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
+    peer.index([words(text) for text in texts], show_progress=False)
+    for word in ("w0", "w7", "w299"):
+        scores = np.zeros(50, dtype=np.float32)
+        for rows, ((_, passages, own),) in index._postings.find([word]):
+            scores[rows][passages] = own
+        assert scores.tolist() == peer.get_scores([word]).tolist()
+
+
+class Stopped(BaseException):
+    """As Ctrl-C."""
+
+
+def test_an_index_of_words_that_was_killed_goes_on_and_a_finished_one_is_opened(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(postings, "PART", 10)
+    texts, query = made_texts(35)
+    ids, query = shuffled_ids(35), [" ".join(query)]
+    wanted = BM25Index.build(texts, ids).search(query, 35)
+
+    def stopped_after(n, texts=texts):
+        yield from texts[:n]
+        raise Stopped
+
+    def same(texts, content="one"):
+        index = BM25Index.build(texts, ids, tmp_path / "kept", content)
+        hits = index.search(query, 35)
+        return hits.ids.tolist() == wanted.ids.tolist() and np.all(hits.scores == wanted.scores)
+
+    with pytest.raises(Stopped):
+        same(stopped_after(25))
+    for name in ("rows", "counts", "scores"):  # a kill may leave a part half written
+        with open(tmp_path / "kept" / name, "ab") as file:
+            file.write(b"torn")
+    others = ["w1 w2"] * 20  # what was counted is not read again
+    before = os.fsync
+    monkeypatch.setattr(os, "fsync", full_disk_after(5, before))
+    with pytest.raises(OSError, match="No space left"):
+        same([*others, *texts[20:]])
+    monkeypatch.setattr(os, "fsync", before)
+    assert same([*others, *texts[20:]])
+    assert same(stopped_after(0))  # finished: no text is read
+    assert not same(["w1 w2"] * 35, "two") and same(texts)
+    (tmp_path / "kept" / "words.sqlite").write_bytes(b"no table" * 999)
+    assert same(texts)
+    with pytest.raises(ValueError, match="34 texts and 35 passage ids"):
+        BM25Index.build(texts[1:], ids)
+
+
+def full_disk_after(n, fsync):
+    """``fsync`` n times; then the disk is full."""
+    left = iter(range(n))
+
+    def full(handle):
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(handle)
+
+    return full
+
+
+def test_the_order_of_words_changes_no_score():
+    """bm25s adds in float32 in the order of the words, which moved scores by more than 1e-5."""
+    texts, query = made_texts(50)
+    index = BM25Index.build(texts, [f"p{i:02d}" for i in range(50)])
+    query = query.tolist()
     one, other = (index.search([" ".join(order)], 50) for order in (query, sorted(query)))
     assert one.ids.tolist() == other.ids.tolist() and one.scores.tolist() == other.scores.tolist()
 

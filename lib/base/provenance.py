@@ -45,6 +45,7 @@ CORE = (
     "lib.search.index",
     "lib.search.lambda_path",
     "lib.search.merge",
+    "lib.search.postings",
     "lib.search.scoring",
     "lib.search.whitening",
 )

@@ -1,4 +1,4 @@
-"""Search by words: BM25 over passages with bm25s, and the words that tell H+ from H- as weights.
+"""Search by words: BM25 over passages, and the words that tell H+ from H- as weights.
 
 ``contrast_terms`` gives the weights that ``BM25Index.search_weighted`` searches with;
 ``lib.search.merge`` fuses such a list with a dense one.
@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from lib.base.files import atomic_write
 from lib.search.index import Hits, PassageIndex, top_rows
+from lib.search.postings import Postings
 
 _PRIOR = 0.5
-_CONTENT = "content"
-"""The file that says of which passages a kept index is."""
 
 
 class BM25Index(PassageIndex):
@@ -29,53 +27,21 @@ class BM25Index(PassageIndex):
     repeated question relies on.
     """
 
-    _scores: Any
-    _column_of: dict[str, int]
+    _postings: Postings
 
     @classmethod
     def build(
-        cls, texts: Sequence[str], ids: Sequence[str], keep: Path | None = None, content: str = ""
+        cls, texts: Iterable[str], ids: Sequence[str], keep: Path | None = None, content: str = ""
     ) -> Self:
-        """Index passages (title and text as one string); k1 and b are Pyserini's.
+        """Index passages (title and text as one string), a text for each id.
 
-        ``keep`` is a folder in which bm25s saves the index, for ``open`` with the same ``content``.
+        ``keep`` is the folder in which the index stays, of passages called ``content``; without it
+        the index goes with the process. Of a finished one no text is read; a killed run goes on.
+        OSError where it cannot be written.
         """
-        import bm25s
-
-        model = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
-        model.index(_tokenized(texts, return_ids=True), show_progress=False)
-        if keep is not None:
-            (keep / _CONTENT).unlink(missing_ok=True)
-            model.save(keep, show_progress=False)
-            atomic_write(keep / _CONTENT, content)
-        return cls._of(model, ids)
-
-    @classmethod
-    def open(cls, folder: Path, ids: Sequence[str], content: str) -> Self | None:
-        """The index that ``build`` kept for this content; None where there is none."""
-        import bm25s
-
-        written = folder / _CONTENT  # the last file that is written, so the others are whole
-        if not written.exists() or written.read_text(encoding="utf-8") != content:
-            return None
-        return cls._of(bm25s.BM25.load(folder), ids)
-
-    @classmethod
-    def _of(cls, model: Any, ids: Sequence[str]) -> Self:
-        from scipy.sparse import csc_array
-
         index = cls(ids)
-        # bm25s scores every word in every passage beforehand: a column a word, a row a passage.
-        matrix = model.scores
-        n_columns = len(matrix["indptr"]) - 1
-        index._scores = csc_array(
-            (matrix["data"], matrix["indices"], matrix["indptr"]),
-            shape=(len(index.ids), n_columns),
-        )
-        # The empty word that bm25s adds to its vocabulary has no column.
-        index._column_of = {
-            word: column for word, column in model.vocab_dict.items() if word and column < n_columns
-        }
+        index._postings = Postings(keep, content, len(index.ids))
+        index._postings.write(texts, _tokenized)
         return index
 
     def search(self, texts: Sequence[str], k: int) -> Hits:
@@ -98,17 +64,22 @@ class BM25Index(PassageIndex):
         return Hits.stack([self._best(query, k) for query in queries])
 
     def _best(self, query: Mapping[str, float], k: int) -> Hits:
-        known = [word for word in query if word in self._column_of]
-        weights = np.array([query[word] for word in known], dtype=np.float64)
-        if not np.isfinite(weights).all():
+        if not np.isfinite(np.array([*query.values()], dtype=np.float64)).all():
             raise ValueError(f"weights must be finite: {dict(query)}")
-        columns = np.array([self._column_of[word] for word in known], dtype=np.int64)
-        # A sum in float64, so that the order of the words changes no rounded score.
-        scores = np.round(self._scores[:, columns] @ weights, 5) * self.kept
-        # All that tie with the k-th best stay: their ids decide, in ``top_rows``.
-        kth_score = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
-        rows = np.flatnonzero((scores >= kth_score) & (scores > 0))
-        return top_rows(scores[None, rows], rows, self, k)
+        best_scores, best_rows = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
+        for part, found in self._postings.find(query):
+            kept = self.kept[part]
+            rows = np.concatenate([rows for _, rows, _ in found])
+            # In float64, so that the order of the words changes no rounded score.
+            values = np.concatenate([np.float64(query[word]) * scores for word, _, scores in found])
+            scores = np.bincount(rows, values, len(kept)) * kept
+            # All that tie with the k-th best stay: their ids decide, in ``top_rows``.
+            kth_score = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
+            rows = np.flatnonzero((scores > kth_score - 1e-5) & (scores > 0))
+            rounded = np.round(scores[rows], 5)
+            best_scores.append(rounded[rounded > 0])
+            best_rows.append(part.start + rows[rounded > 0])
+        return top_rows(np.concatenate(best_scores)[None], np.concatenate(best_rows), self, k)
 
 
 def words(text: str) -> list[str]:
@@ -117,7 +88,7 @@ def words(text: str) -> list[str]:
 
 
 def _tokenized(texts: Sequence[str], return_ids: bool):
-    """The words of each text: as bm25s numbers them to index them, or as lists of strings."""
+    """The words of each text: numbered, or as lists of strings."""
     import bm25s
 
     # One letter is a word too: hepatitis B, vitamin K.
