@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from lib.search import lambda_path
+from lib.search.bm25 import words
 from lib.search.candidates import multiplies_int8
 from lib.search.index import DenseIndex
-from tools import bench, bench_path, bench_vectors
+from tools import bench, bench_path, bench_vectors, bench_words
 from tools.bench_vectors import Sample, likeness, made, widened
 
 
@@ -90,3 +93,18 @@ def test_every_lambda_at_once_is_measured_against_one_after_another(sample, monk
     monkeypatch.setattr(bench_path, "is_same", lambda *_: False)
     with pytest.raises(ValueError, match="faiss finds something else at lambda"):
         bench_path.measured(index, sample)
+
+
+def test_every_engine_finds_words_among_the_same_made_passages(tmp_path):
+    texts = ["fever of the kidney", "pain in the heart", "heart failure, heart attack", "a dose"]
+    made = list(bench_words.passages(texts, 300))
+    assert made[:4] == texts and made == list(bench_words.passages(texts, 300))
+    assert len(set(" ".join(made).split())) > 20  # some are new
+    for name, content in zip(bench_words.PLACES, (texts, ["kidney fever", "dose"]), strict=True):
+        (tmp_path / name).write_text(json.dumps(content))
+    rows = {name: bench_words.measure(name, 300, tmp_path) for name in bench_words.ENGINES}
+    for row in rows.values():
+        for question, found in zip(["kidney fever", "dose"], row["found"], strict=True):
+            assert len(found) == 5
+            assert all(set(question.split()) & set(words(made[i])) for i in found)
+        assert row["ms"] > 0 and row["gb"] > 0 and row["peak_gb"] > 0
