@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import math
 import os
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import bm25s
 import numpy as np
@@ -393,10 +395,27 @@ def test_an_index_of_words_that_was_killed_goes_on_and_a_finished_one_is_opened(
     assert same([*others, *texts[20:]])
     assert same(stopped_after(0))  # finished: no text is read
     assert not same(["w1 w2"] * 35, "two") and same(texts)
+    os.truncate(tmp_path / "kept" / "rows", 400)
+    assert same(texts)
     (tmp_path / "kept" / "words.sqlite").write_bytes(b"no table" * 999)
     assert same(texts)
     with pytest.raises(ValueError, match="34 texts and 35 passage ids"):
         BM25Index.build(texts[1:], ids)
+
+
+def test_an_index_of_words_is_written_by_one_of_two_and_opened_by_the_other(tmp_path):
+    texts, query = made_texts(40)
+    ids, read = shuffled_ids(40), []
+    both = threading.Barrier(2)
+
+    def build(_):
+        both.wait()
+        own = (read.append(text) or text for text in texts)
+        return BM25Index.build(own, ids, tmp_path / "kept").search([" ".join(query)], 40)
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(build, range(2))
+    assert one.ids.tolist() == other.ids.tolist() and len(read) == 40
 
 
 def full_disk_after(n, fsync):

@@ -14,8 +14,9 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,13 +37,14 @@ Found = tuple[str, np.ndarray, np.ndarray]
 (float32)."""
 
 _TABLES = """
-CREATE TABLE about (content TEXT);
+CREATE TABLE about (content TEXT, finished INTEGER);
 CREATE TABLE part (first INTEGER PRIMARY KEY, lengths BLOB);
 CREATE TABLE posting (first INTEGER, word TEXT, start INTEGER, n INTEGER, PRIMARY KEY (first, word))
     WITHOUT ROWID;
 """
-"""``lengths`` (int32): words of each passage of the part that begins with row ``first``. In the
-other files the ``n`` passages of the part that have a word are from ``start`` on."""
+"""``finished``: how many postings there are, once all have scores. ``lengths`` (int32): words of
+each passage of the part that begins with row ``first``. In the other files the ``n`` passages of
+the part that have a word are from ``start`` on."""
 
 _FREQUENCIES = """
 CREATE TEMP TABLE frequency (word TEXT PRIMARY KEY, passages INTEGER) WITHOUT ROWID;
@@ -55,17 +57,18 @@ class Postings:
 
     The folder has a table (SQLite) and, of one length, ``rows`` and ``scores``; until these are
     worked out, ``counts``. A part is in the table once its rows and counts are on the disk, so a
-    killed run loses no more than a part. ``content`` says of which passages they are.
+    killed run loses no more than a part. ``content`` names the passages.
     """
 
     def __init__(self, folder: Path | None, content: str, n: int):
         if folder is None:
             self._temporary = TemporaryDirectory(prefix="words-")
             folder = Path(self._temporary.name)
-        self.folder, self.content, self.n = folder, content, n
+        self.folder, self.n = folder, n
+        self._content = f"{content}, words by bm25s {version('bm25s')}, k1 {K1}, b {B}"
         self._mapped: dict[str, np.ndarray] = {}
 
-    def find(self, words: Iterable[str]) -> Iterator[tuple[slice, list[Found]]]:
+    def find(self, words: Collection[str]) -> Iterator[tuple[slice, list[Found]]]:
         """For each part that has one of the words: its rows, and each of those words."""
         place = "SELECT start, start + n FROM posting WHERE first = ? AND word = ?"
         rows, scores = self._read("rows"), self._read("scores")
@@ -82,29 +85,31 @@ class Postings:
         """Write what is not there yet; of another content, or damaged, all anew. No text is read
         where all is there. ``tokenized`` numbers the words of texts, as bm25s.tokenize does.
         OSError where it cannot be written."""
-        if self._is_of_content() and not (self.folder / "counts").exists():
+        if self._is_whole():
             return
         try:
             with locked(self.folder):
-                self._begin()
+                if self._is_whole():  # by another process, meanwhile
+                    return
+                if self._about() != (self._content, None):
+                    self._begin()
                 with closing(self._table("rw")) as table:
                     self._count(table, texts, tokenized)
                     self._score(table)
-                (self.folder / "counts").unlink(missing_ok=True)
+            self._mapped.clear()
+            (self.folder / "counts").unlink(missing_ok=True)
         except sqlite3.OperationalError as error:
             what = f"{error}. Make room, or name another folder (CHR_CACHE), and run it again"
             raise OSError(errno.ENOSPC, what, str(self.folder)) from error
 
     def _begin(self) -> None:
-        if self._is_of_content():  # a killed run's
-            return
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         for name in ("rows", "counts", "scores"):
             (self.folder / name).touch()
         with closing(self._table("rwc")) as table, table:
             table.executescript(_TABLES)
-            table.execute("INSERT INTO about VALUES (?)", (self.content,))
+            table.execute("INSERT INTO about VALUES (?, NULL)", (self._content,))
 
     def _count(self, table: sqlite3.Connection, texts: Iterable[str], tokenized: Callable) -> None:
         """Append to ``rows`` and ``counts`` the parts that they lack."""
@@ -157,6 +162,8 @@ class Postings:
             counted = counts[start:end]
             scores = idf * (counted / (norms[rows[start:end]] + counted))
             self._append("scores", start, scores.astype(np.float32))
+        with table:
+            table.execute("UPDATE about SET finished = ?", (len(rows),))
 
     def _append(self, name: str, start: int, values: np.ndarray) -> None:
         """Put values of four bytes each behind the first ``start``; they are on the disk then."""
@@ -180,10 +187,18 @@ class Postings:
         path = (self.folder / "words.sqlite").resolve()
         return sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True)
 
-    def _is_of_content(self) -> bool:
+    def _is_whole(self) -> bool:
+        content, finished = self._about()
+        if content != self._content or finished is None:
+            return False
+        files = (self.folder / name for name in ("rows", "scores"))
+        return all(file.exists() and file.stat().st_size == 4 * finished for file in files)
+
+    def _about(self) -> tuple[str | None, int | None]:
+        """Of which passages the files are, and how many postings, None while they are written."""
         with suppress(sqlite3.DatabaseError), closing(self._table("ro")) as table:
-            return table.execute("SELECT content FROM about").fetchall() == [(self.content,)]
-        return False
+            return table.execute("SELECT content, finished FROM about").fetchone() or (None, None)
+        return None, None
 
 
 def _counted(
