@@ -109,7 +109,7 @@ train: $(READY)  ## train the shipped adapters anew (needs the data; three hours
 	@$(if $(BASE),,$(PY) -m tools.train_filters)
 	@$(if $(BASE),,$(PY) -m tools.slhyde_retriever)
 
-rehearsal: $(READY)  ## the paper profile end to end in small; ledger against the server's log (half an hour)
+rehearsal: $(READY)  ## the paper profile end to end in small; ledger against the server's log (an hour)
 	@$(PY) -m tests.rehearsal.run
 
 scale: $(READY)  ## memory, seconds and open files of the paper profile by size of its corpus (ROWS="300000 1200000")
