@@ -17,7 +17,11 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question
 from lib.embed import HashEncoder
+from lib.methods.postprocess import shown as shown_question
+from lib.profiles import load_profile, methods_of
+from lib.run import Retriever
 from lib.search.bm25 import BM25Index
+from lib.search.index import DenseIndex
 from lib.stats import auroc
 from lib.studies.rag2 import filters
 from lib.studies.rag2.filters import (
@@ -38,10 +42,12 @@ from lib.studies.rag2.filters import (
     threshold_key,
 )
 from lib.studies.rag2.heldout_eval import separation
+from lib.studies.rag2.label_tokens import LABEL_TOKENS, encoded, load_label_tokens
 from lib.studies.rag2.labels import RECIPES, Material, Recipe, labelled, with_differences
+from tests.retrieved import run_retrieval
 from tests.tiny_models import save_bert
 from tools import flan_t5, train_filters
-from tools.flan_t5 import LABEL_TOKENS, Settings, encoded, load_flan_t5, train_flan_t5
+from tools.flan_t5 import Settings, train_flan_t5
 from tools.label_passages import Leak
 from tools.train_filters import PENALTIES, PLAN, Training, train, validated
 
@@ -147,7 +153,7 @@ def test_every_model_of_pairs_keeps_the_contract(
 ):
     """A score is that of its pair, in any company and order."""
     if name == "seq2seq":
-        scores = load_flan_t5(trained_t5[0], max_tokens=64).scores
+        scores = load_label_tokens(trained_t5[0], max_tokens=64).scores
     elif name in RERANKERS:
         scores = load_rerankers(name, world.material.encoder, GIVEN_TEXTS)[0]
     else:
@@ -400,7 +406,7 @@ def test_a_tiny_t5_learns_which_passages_help_by_two_tokens_of_its_own(t5, train
     # Of the passages with good words half are called helpful.
     assert card["auroc"] > 0.75 and card["pairs"] + card["validation_pairs"] == 120 * 6
     pairs, is_helpful = made_pairs(40, seed=2)
-    scores = load_flan_t5(out, max_tokens=64).scores(pairs)
+    scores = load_label_tokens(out, max_tokens=64).scores(pairs)
     assert auroc(np.array(is_helpful), scores) > 0.9
     tokenizer = AutoTokenizer.from_pretrained(out)
     ids = tokenizer.convert_tokens_to_ids(list(LABEL_TOKENS))
@@ -413,7 +419,7 @@ def test_a_tiny_t5_learns_which_passages_help_by_two_tokens_of_its_own(t5, train
         helpful, not_helpful = logits[0, ids].double().tolist()
         assert np.isclose(score, 1 / (1 + np.exp(not_helpful - helpful)), atol=1e-5)
     with pytest.raises(ValueError, match=r"does not know \[HELPFUL\]"):
-        load_flan_t5(t5)
+        load_label_tokens(t5)
 
 
 def test_only_the_evidence_is_cut(t5):
@@ -506,3 +512,62 @@ def test_the_features_of_a_reranker_are_what_they_are_called():
     assert rows[0, 0] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
     assert rows[0, 1] == bm25_filter(GIVEN_TEXTS).scores(pairs)[0] > 0
     assert rows[:, 2].tolist() == [0.5, 0.0]
+
+
+# named in a profile -------------------------------------------------------------------------------
+
+RAG2_TOML = """
+base = "mini"
+[methods.rag2]
+file = "lib/methods/rag2.py:RAG2"
+query = "question"
+sources = ["books", "notes"]
+depth = 8
+reranker = "hub:{cross}"
+judge = "hub:{t5}"
+titles = {titles}
+"""
+
+
+@pytest.mark.parametrize("titles", [False, True])
+def test_a_profile_names_sources_reranker_and_filter_of_rag2(
+    titles, own_folders, trained_t5, tmp_path
+):
+    import torch
+    from transformers import AutoTokenizer, BertForSequenceClassification
+
+    cross, t5 = save_bert(tmp_path / "cross", seed=3), trained_t5[0]
+    torch.manual_seed(3)
+    BertForSequenceClassification.from_pretrained(cross, num_labels=1).save_pretrained(cross)
+    profile = tmp_path / "mine.toml"
+    profile.write_text(RAG2_TOML.format(cross=cross, t5=t5, titles=str(titles).lower()))
+    method = methods_of(load_profile(str(profile)))["rag2"]
+    pairs, _ = made_pairs(20, seed=4)
+    passages = [
+        Passage(f"p{i:02d}", " ".join(BAD[:2]), text, ("books", "notes", "news")[i % 3], {})
+        for i, (_, text) in enumerate(pairs)
+    ]
+    encoder = HashEncoder(16)
+    store = PassageStore.build(own_folders / "store.sqlite", passages)
+    texts = [passage.text for passage in passages]
+    retriever = Retriever(DenseIndex([encoder.encode(texts)], store.ids()), encoder, store)
+    question = Question("q1", "fever of the heart", {"A": "a sign", "B": "a dose"}, "A", "mine")
+
+    run, traces = run_retrieval(method, [question], retriever, None, k=3)
+
+    first, second = traces["q1"]["after"]
+    by_id = {p.pid: p for p in passages}
+    read = {p.pid: f"{p.title}. {p.text}" if titles else p.text for p in passages}
+    balanced = [by_id[pid].source for pid in first["given"]]
+    assert sorted(balanced) == ["books"] * 4 + ["notes"] * 4
+    net = BertForSequenceClassification.from_pretrained(cross).eval()
+    tokenizer = AutoTokenizer.from_pretrained(cross)
+    for pid, score in zip(first["left"], first["scores"], strict=True):
+        asked = tokenizer(question.text, read[pid], return_tensors="pt")
+        assert score == pytest.approx(float(net(**asked).logits.detach()), abs=1e-4)
+    assert first["scores"] == sorted(first["scores"], reverse=True)
+    shown = [(shown_question(question), read[pid]) for pid in second["given"]]
+    helpful = load_label_tokens(t5).scores(shown)
+    assert second["given"] == first["left"][:3] and np.allclose(second["scores"], helpful)
+    kept = [pid for pid, score in zip(second["given"], helpful, strict=True) if score >= 0.5]
+    assert run["pid"].tolist() == kept

@@ -75,13 +75,15 @@ class Expansion:
 
     ``request`` is None when the method failed (say, an LLM reply that stayed broken): the question
     is then counted as failed, never answered by another method. The steps ``after`` the search are
-    taken one after the other on the best ``depth`` passages (0: as many as are wanted).
+    taken one after the other on the best ``depth`` passages (0: as many as are wanted), which they
+    read with their ``titles`` or without.
     """
 
     request: Request | None
     trace: dict = field(default_factory=dict)
     after: tuple[Step, ...] = ()
     depth: int = 0
+    titles: bool = False
 
 
 Search = Callable[[Request, int], list[Hit]]
@@ -154,17 +156,18 @@ def check_method(method: object) -> None:
     if isinstance(method, type):
         name = method.__name__
         raise ValueError(f"{name} is a class: give a method of it, {name}()")
-    kind = type(method).__name__
+    kind, said = type(method), type(method).__name__
     if not is_dataclass(method):
-        raise ValueError(f"{kind} is no method: write @dataclass(frozen=True) above its class")
+        raise ValueError(f"{said} is no method: write @dataclass(frozen=True) above its class")
     has = {one.name for one in fields(method)}
+    has |= {name for name in dir(kind) if isinstance(getattr(kind, name), property)}
     lacks = [
         f"field {name}" for name in ("name", "needs_llm", "options_visible") if name not in has
     ]
     lacks += [f"{name}()" for name in ("budget", "expand") if not hasattr(method, name)]
     if lacks:
         raise ValueError(
-            f"{kind} is no method: it has no {', no '.join(lacks)}. Next: see lib/methods/base.py"
+            f"{said} is no method: it has no {', no '.join(lacks)}. Next: see lib/methods/base.py"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from lib.datasets import Question
@@ -32,7 +33,9 @@ class RAG2:
     passages, in turns (balanced retrieval); without them all sources are one corpus (stacked).
     ``reranker`` scores pairs for the question, as the paper says, or for the rationale, as its code
     does. ``judge`` scores how helpful each of the first k passages is; those below ``threshold``
-    are dropped, and ``if_none`` says what is left where all are (see ``postprocess.Filter``).
+    are dropped, and ``if_none`` says what is left where all are (see ``postprocess.Filter``). Both
+    are functions, or names (``lib.studies.rag2.filters.load_filter``); with ``titles`` they read a
+    passage with its title.
     ``prompt`` asks for steps, an explanation and one option, as the paper does; "rationale" asks
     for a paragraph alone, and is what the recorded rationales were written for. Defaults are the
     paper's; ``depth`` is ours (the paper's code has 10 and 100 a source).
@@ -42,11 +45,12 @@ class RAG2:
     query: Literal["rationale", "question"] = "rationale"
     sources: tuple[str, ...] = ()
     depth: int = 32
-    reranker: Scorer | None = None
+    reranker: str | Scorer | None = None
     rerank_by: Literal["question", "rationale"] = "question"
-    judge: Scorer | None = None
+    judge: str | Scorer | None = None
     threshold: float = 0.5
     if_none: Literal["nothing", "best"] = "nothing"
+    titles: bool = False
     temperature: float = 0.0
     max_tokens: int = 512
     seed: int = 0
@@ -91,13 +95,24 @@ class RAG2:
             parts = tuple(replace(searched, sources=(source,)) for source in self.sources)
             request = Fusion(parts, "balanced", depth=self.depth // len(self.sources))
         steps = self._steps(rationale)
-        return Expansion(request, {}, steps, self.depth if steps else 0)
+        return Expansion(request, {}, steps, self.depth if steps else 0, self.titles)
 
     def _steps(self, rationale: str) -> tuple[Step, ...]:
         steps: list[Step] = []
         if self.reranker:
             by_rationale = self.rerank_by == "rationale"
-            steps.append(Rerank(self.reranker, rationale if by_rationale else ""))
+            steps.append(Rerank(_scorer(self.reranker), rationale if by_rationale else ""))
         if self.judge:
-            steps.append(Filter(self.judge, self.threshold, self.if_none))
+            steps.append(Filter(_scorer(self.judge), self.threshold, self.if_none))
         return tuple(steps)
+
+
+def _scorer(named: str | Scorer) -> Scorer:
+    return _opened(named) if isinstance(named, str) else named
+
+
+@cache
+def _opened(name: str) -> Scorer:
+    from lib.studies.rag2.filters import load_filter
+
+    return load_filter(name).scores

@@ -118,7 +118,9 @@ def _adds(settings: object) -> bool:
 
 
 def _own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in _ADDS}
+    """What a class is given: without what adds it; TOML's lists are tuples, which never change."""
+    own = {name: value for name, value in settings.items() if name not in _ADDS}
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in own.items()}
 
 
 def _check_values(where: str, settled: type, settings: Mapping[str, Any]) -> None:
