@@ -180,6 +180,7 @@ def main() -> None:
     profile = load_profile("open")
     texts = [f"{p.title} {p.text}" for p in store_of(profile, load_encoder(profile.encoder))]
     questions = [question.text for question in in_full(load_real("test"))][:QUESTIONS]
+    characters = float(np.mean([len(text) for text in texts]))
     pythons = dict.fromkeys(asked.engines, sys.executable)
     if asked.tantivy:
         pythons["tantivy"] = asked.tantivy
@@ -201,7 +202,8 @@ def main() -> None:
             found[engine] = row.pop("found")
             pairs = zip(found[asked.engines[0]], found[engine], strict=True)
             same = float(np.mean([np.isin(one, other).mean() for one, other in pairs]))
-            rows.append({"engine": engine, "passages": asked.passages} | row | {"same": same})
+            about = {"engine": engine, "passages": asked.passages, "characters": characters}
+            rows.append(about | row | {"same": same})
             print(rows[-1], flush=True)
     table = pd.DataFrame(rows)
     table.insert(0, "machine", machine("cpu"))

@@ -65,7 +65,8 @@ class Postings:
             self._temporary = TemporaryDirectory(prefix="words-")
             folder = Path(self._temporary.name)
         self.folder, self.n = folder, n
-        self._content = f"{content}, words by bm25s {version('bm25s')}, k1 {K1}, b {B}"
+        words = f"words by bm25s {version('bm25s')}, k1 {K1}, b {B}, {PART} passages a part"
+        self._content = f"{content}, {words}"
         self._mapped: dict[str, np.ndarray] = {}
 
     def find(self, words: Collection[str]) -> Iterator[tuple[slice, list[Found]]]:
