@@ -535,16 +535,39 @@ Qrels = dict[str, dict[str, int]]
 """Relevance by question id and passage id; 0 is "not relevant"."""
 
 
-def read_qrels(path: str | Path) -> tuple[Qrels, Report]:
-    """Relevance judgments: TREC's four columns, BEIR's three with a line of names, or its folder.
+def read_qrels(path: str | Path, split: str = "test") -> tuple[Qrels, Report]:
+    """Relevance judgments: TREC's four columns, BEIR's three with a line of names, JSON Lines as
+    the hub's sets have them, or a folder.
 
-    In a folder that is ``qrels/test.tsv``. Raises ValueError as ``read_passages`` does.
+    In a folder that is ``qrels/<split>.tsv`` or ``.jsonl``. Raises ValueError as ``read_passages``
+    does.
     """
     report = Report(existing(path))
-    file = report.path / "qrels" / "test.tsv" if report.path.is_dir() else report.path
-    if not file.exists():
-        raise ValueError(f"{report.path} has no qrels/test.tsv. Next: give the file of judgments")
+    file = report.path
+    if file.is_dir():
+        named = [file / "qrels" / f"{split}{form}" for form in (".tsv", ".jsonl")]
+        found = [one for one in named if one.exists()]
+        if not found:
+            raise ValueError(f"{file} has no qrels/{split}.tsv. Next: give the file of judgments")
+        file = found[0]
+    rows = _judged_records if file.suffix == ".jsonl" else _judged_lines
     qrels: Qrels = {}
+    for where, qid, pid, relevance in rows(file, report):
+        known = qrels.setdefault(qid, {})
+        if known.setdefault(pid, relevance) != relevance:
+            report.faults.append(f"{where}: {qid} and {pid} were {known[pid]} before")
+        report.read += 1
+    report.check()
+    if not qrels:
+        raise ValueError(f"{file} has no judgment")
+    return qrels, report
+
+
+_Judged = tuple[str, str, str, int]
+"""Where it stands, question id, passage id, relevance."""
+
+
+def _judged_lines(file: Path, report: Report) -> Iterator[_Judged]:
     for number, line in enumerate(_decoded(file.read_bytes(), file.name).splitlines(), 1):
         columns = line.split()
         numbers = [column for column in columns if column.lstrip("-").isdigit()]
@@ -554,15 +577,19 @@ def read_qrels(path: str | Path) -> tuple[Qrels, Report]:
         if len(columns) not in (3, 4) or not columns[-1].lstrip("-").isdigit():
             report.faults.append(f"{where}: not question, passage and a whole number: {line:.60}")
             continue
-        qid, pid, relevance = columns[0], columns[-2], int(columns[-1])
-        known = qrels.setdefault(qid, {})
-        if known.setdefault(pid, relevance) != relevance:
-            report.faults.append(f"{where}: {qid} and {pid} were {known[pid]} before")
-        report.read += 1
-    report.check()
-    if not qrels:
-        raise ValueError(f"{file} has no judgment")
-    return qrels, report
+        yield where, columns[0], columns[-2], int(columns[-1])
+
+
+def _judged_records(file: Path, report: Report) -> Iterator[_Judged]:
+    for where, row in _records(file, report):
+        qid, pid = (_first(row, names) for names in (("q_id", "query-id"), ("p_id", "corpus-id")))
+        relevance = row.get("score")
+        whole = isinstance(relevance, (int, float)) and int(relevance) == relevance
+        if None in (qid, pid) or not whole or isinstance(relevance, bool):
+            shown = json.dumps(row, ensure_ascii=False)
+            report.faults.append(f"{where}: not question, passage and a whole number: {shown:.60}")
+            continue
+        yield where, str(qid), str(pid), int(relevance)
 
 
 def write_qrels(path: str | Path, qrels: Qrels) -> Path:
