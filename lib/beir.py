@@ -6,10 +6,10 @@
 
 A set is a folder or a data set of the hub with ``corpus.jsonl``, ``queries.jsonl`` and judgments in
 ``qrels``; "cmirb" are CMIRB's ten (``data/cmirb.csv``). An encoder is "bm25", a retriever of
-SL-HyDE's Table 2 (``data/retrievers.csv``; "all" of them), or what ``lib.embed.load_encoder``
-takes. With ``--llm`` the model writes a passage for each query, which is then also searched with
-the mean of both (HyDE with one passage; SL-HyDE, Eq. 8). Title and text of a passage are read as
-one, as BEIR has it.
+SL-HyDE's Table 2 (``data/retrievers.csv``; "all" of them), "multilingual-e5-small" (after ``make
+chinese``), or what ``lib.embed.load_encoder`` takes. With ``--llm`` the model writes a passage for
+each query, which is then also searched with the mean of both (HyDE with one passage; SL-HyDE,
+Eq. 8). Title and text of a passage are read as one, as BEIR has it.
 
 Runs, replies and a table are kept in ``--out``: a run that was stopped goes on. ``--keep`` adds the
 table to ``data/results/open/beir.csv``. Source: Thakur et al., BEIR, arXiv:2104.08663; Li et al.,
@@ -40,6 +40,7 @@ from lib.llm.chat import LLMError
 from lib.methods.hyde import HyDE
 from lib.run import Retriever
 from lib.run_files import TextIndex
+from lib.studies.slhyde import cmedir
 
 MEASURES = {"nDCG@10": "ndcg@10", "R@100": "recall@100"}
 """As ir-measures calls them, and as the papers' tables do."""
@@ -115,6 +116,8 @@ def opened(name: str) -> str | Encoder:
     row = _rows("retrievers").get(name, {"encoder": name})
     if row["encoder"] in WORDS:
         return row["encoder"]
+    if row["encoder"] == cmedir.ENCODER:
+        return cmedir.E5Encoder()
     given = {
         option: row[option] for option in ("query_prompt", "passage_prompt") if row.get(option)
     }
@@ -137,9 +140,7 @@ def retriever_of(one: RetrievalSet, encoder: str | Encoder) -> tuple[Retriever, 
 
 def _cut(item: Any) -> Any:
     """A passage or question with its Chinese cut into words."""
-    from lib.studies.slhyde.cmedir import cut
-
-    return replace(item, text=" ".join(cut(item.text, 2)))
+    return replace(item, text=" ".join(cmedir.cut(item.text, 2)))
 
 
 def measured(
