@@ -23,11 +23,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
-from lib.base.downloads import fetch, load_registry
+from lib.base.downloads import DownloadError, fetch, load_registry
 from lib.base.files import read_jsonl, sha256_bytes
-from lib.base.paths import DATA, DDX_MINI, is_own, say_once
+from lib.base.paths import DATA, DDX_MINI, is_own, mirror_folder, say_once
 from lib.data.passages import tidy
 from lib.data.questions import Question
 
@@ -60,6 +61,8 @@ def question_set(name: str, size: int) -> Callable[[_Reader], _Reader]:
 def load_questions(name: str) -> list[Question]:
     """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa", "ddx-mini", a set that is
     declared, or a path (see ``lib.forms.read_questions``), of which is printed what was read.
+
+    "medqa-train" and "medmcqa-train", which RAG2 learns from, come from the hub.
 
     Raises ValueError for another number of questions than declared, two of one id, more than
     ``MOST_OPTIONS`` options, or an answer that is none of them.
@@ -182,16 +185,45 @@ def _mmlu() -> Iterator[Question]:
 
 @question_set("medqa", 1273)
 def _medqa() -> Iterator[Question]:
-    for i, row in enumerate(read_jsonl(fetch("medqa-test"))):
+    return _medqa_questions(read_jsonl(fetch("medqa-test")), "medqa", "")
+
+
+@question_set("medqa-train", 10_178)
+def _medqa_train() -> Iterator[Question]:
+    file = _hub_file("GBaker/MedQA-USMLE-4-options", "phrases_no_exclude_train.jsonl")
+    return _medqa_questions(read_jsonl(file), "medqa-train", "train-")
+
+
+def _medqa_questions(rows: Iterable[dict], dataset: str, before: str) -> Iterator[Question]:
+    for i, row in enumerate(rows):
         options = _lettered(text for _, text in sorted(row["options"].items()))
         yield Question(
-            qid=f"{i:04d}",
+            qid=f"{before}{i:04d}",
             text=_tidy_lines(row["question"]),
             options=options,
             answer=row["answer_idx"],
-            dataset="medqa",
+            dataset=dataset,
             question_type=row["meta_info"],
         )
+
+
+def _hub_file(repository: str, name: str) -> Path:
+    """A file of a data set of the hub, downloaded once; with a mirror from its folder ``hub``.
+
+    DownloadError where it is in neither.
+    """
+    mirror = mirror_folder()
+    if mirror and (mirror / "hub" / repository / name).is_file():
+        return mirror / "hub" / repository / name
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repository, name, repo_type="dataset"))
+    except (OSError, ValueError) as error:
+        raise DownloadError(
+            f"the hub gave no {name} of {repository} ({type(error).__name__}). Next: connect to "
+            f"the network, or put it into a mirror as hub/{repository}/{name} (CHR_MIRROR)"
+        ) from error
 
 
 @question_set("bioasq", 618)
@@ -201,14 +233,28 @@ def _bioasq() -> Iterator[Question]:
 
 @question_set("medmcqa", 4183)
 def _medmcqa() -> Iterator[Question]:
-    for row in read_jsonl(fetch("medmcqa-dev")):
+    return _medmcqa_questions(read_jsonl(fetch("medmcqa-dev")), "medmcqa", first=1)
+
+
+@question_set("medmcqa-train", 182_822)
+def _medmcqa_train() -> Iterator[Question]:
+    file = _hub_file("openlifescienceai/medmcqa", "data/train-00000-of-00001.parquet")
+    import pandas as pd
+
+    rows = pd.read_parquet(file).to_dict("records")
+    return _medmcqa_questions(rows, "medmcqa-train", first=0)
+
+
+def _medmcqa_questions(rows: Iterable[dict], dataset: str, first: int) -> Iterator[Question]:
+    """``first``: the number of the first option, as the file counts."""
+    for row in rows:
         options = _lettered(row[f"op{letter}"] for letter in "abcd")
         yield Question(
             qid=row["id"],
             text=_tidy_lines(row["question"]),
             options=options,
-            answer=" ABCD"[row["cop"]],  # its correct option, counted from 1
-            dataset="medmcqa",
+            answer="ABCD"[row["cop"] - first],
+            dataset=dataset,
             subset=row["subject_name"],
             question_type=row["choice_type"],
         )

@@ -134,7 +134,7 @@ def _texts_of(retriever: Retriever, pids: Sequence[str], titles: bool) -> list[H
     if not titles:
         return retriever.texts_of(pids)
     passages = retriever.store.get_many(pids)
-    return [(p.pid, f"{p.title}. {p.text}" if p.title else p.text) for p in passages]
+    return [(passage.pid, passage.titled) for passage in passages]
 
 
 def postprocess(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import pandas as pd
 import pytest
 
 from lib import datasets
+from lib.base.downloads import DownloadError
 from lib.datasets import (
     EXAMS,
     SIZES,
@@ -54,7 +56,7 @@ KNOWN = {
 
 
 @pytest.mark.mirror
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", [name for name in SIZES if not name.endswith("-train")])
 def test_every_question_set_keeps_the_contract(name, mirror, cached):
     questions = load_questions(name)
     qids = [q.qid for q in questions]
@@ -201,6 +203,30 @@ def test_a_file_of_each_form_becomes_its_questions(file, files):
     name = file.partition("-")[0]
     datasets.SIZES[name] = len(wanted)
     assert load_questions(name) == wanted
+
+
+def test_training_sets_come_from_a_mirror_or_the_hub(tmp_path, monkeypatch):
+    medqa = [
+        {"question": "Why?", "answer": "b", "options": {"B": "b", "A": "a"}, "meta_info": "s1"}
+    ]
+    medmcqa = {"id": "m", "question": "What?", "opa": "w", "opb": "x", "opc": "y", "opd": "z"}
+    medmcqa |= {"cop": 3, "subject_name": "Anatomy", "choice_type": "single"}
+    file = tmp_path / "hub" / "GBaker/MedQA-USMLE-4-options" / "phrases_no_exclude_train.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(json.dumps(row | {"answer_idx": "B"}) + "\n" for row in medqa))
+    other = tmp_path / "hub" / "openlifescienceai/medmcqa/data/train-00000-of-00001.parquet"
+    other.parent.mkdir(parents=True)
+    pd.DataFrame([medmcqa]).to_parquet(other)
+    monkeypatch.setenv("CHR_MIRROR", str(tmp_path))
+    monkeypatch.setattr(datasets, "SIZES", dict.fromkeys(SIZES, 1))
+    (one,) = load_questions("medqa-train")
+    assert (one.qid, one.options, one.answer) == ("train-0000", {"A": "a", "B": "b"}, "B")
+    (two,) = load_questions("medmcqa-train")
+    assert (two.qid, two.answer, two.options["D"]) == ("m", "D", "z"), "the hub counts from 0"
+    other.unlink()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DownloadError, match="hub/openlifescienceai"):
+        load_questions("medmcqa-train")
 
 
 def test_bioasq_batches_come_in_the_order_of_the_registry_and_some_have_no_options(files):

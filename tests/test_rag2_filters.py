@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -43,10 +44,17 @@ from lib.studies.rag2.filters import (
 )
 from lib.studies.rag2.heldout_eval import separation
 from lib.studies.rag2.label_tokens import LABEL_TOKENS, encoded, load_label_tokens
-from lib.studies.rag2.labels import RECIPES, Material, Recipe, labelled, with_differences
+from lib.studies.rag2.labels import (
+    RECIPES,
+    Material,
+    Recipe,
+    labelled,
+    read_labels,
+    with_differences,
+)
 from tests.retrieved import run_retrieval
-from tests.tiny_models import save_bert
-from tools import flan_t5, train_filters
+from tests.tiny_models import save_bert, save_causal
+from tools import flan_t5, label_passages, train_filters
 from tools.flan_t5 import Settings, train_flan_t5
 from tools.label_passages import Leak
 from tools.train_filters import PENALTIES, PLAN, Training, train, validated
@@ -571,3 +579,36 @@ def test_a_profile_names_sources_reranker_and_filter_of_rag2(
     assert second["given"] == first["left"][:3] and np.allclose(second["scores"], helpful)
     kept = [pid for pid, score in zip(second["given"], helpful, strict=True) if score >= 0.5]
     assert run["pid"].tolist() == kept
+
+
+def test_any_model_labels_any_sets_and_the_papers_filter_learns_from_them(
+    own_folders, t5, tmp_path, monkeypatch
+):
+    """RAG2's way from a training set to a filter that a profile names, by its two commands."""
+    monkeypatch.setattr(label_passages, "tested_questions", list)
+    monkeypatch.setattr(train_filters, "tested_questions", list)
+    profile = tmp_path / "mine.toml"
+    profile.write_text('base = "mini"\nencoder = "hash"\nencoder_options = {}\n')
+    model, labels, out = save_causal(tmp_path / "llm"), tmp_path / "labels", tmp_path / "flan"
+    asked = ["--model", str(model), "--profile", str(profile), "--sets", "ddx-mini"]
+    asked += ["--questions", "20", "--out", str(labels)]
+    scored = label_passages.Causal.log_likelihoods
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(label_passages.Causal, "log_likelihoods", stop)
+    with pytest.raises(KeyboardInterrupt):
+        label_passages.main(asked)
+    monkeypatch.setattr(label_passages.Causal, "log_likelihoods", scored)
+    monkeypatch.setattr(label_passages.Causal, "write", stop)  # all rationales are there
+    label_passages.main(asked)
+
+    table = read_labels(labels)
+    assert set(table["rationale"]) == {"own"} and set(table["dataset"]) == {"ddx-mini"}
+    assert table.groupby("qid").size().eq(label_passages.PASSAGES).all()
+    flan_t5.main(["--labels", str(labels), "--base", str(t5), "--epochs", "1", "--out", str(out)])
+    card = json.loads((out / "card.json").read_text())
+    assert card["pairs"] + card["validation_pairs"] == len(table)
+    judge = load_filter(f"hub:{out}")
+    assert 0 < judge.scores([("Why?", "because")])[0] < 1

@@ -1,6 +1,7 @@
 """RAG2's own filter: Flan-T5-large that answers with one of two added label tokens.
 
     python -m tools.flan_t5    into adapters/rag2-flan-t5 of the cache
+    python -m tools.flan_t5 --labels data/own/rag2-labels --out data/own/rag2-flan-t5
 
 It reads an instruction, the evidence and the question with its options, and is trained to write
 ``[HELPFUL]`` or ``[NOT_HELPFUL]``. A score is the softmax over these two at the first step of
@@ -16,6 +17,7 @@ At the paper's size this was NOT RUN: the weights are on the hub (google/flan-t5
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +31,7 @@ from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.model_files import digest, model_folder, quiet
 from lib.stats import auroc
 from lib.studies.rag2.label_tokens import LABEL_TOKENS, encoded
-from lib.studies.rag2.labels import RECIPES
+from lib.studies.rag2.labels import RECIPES, Recipe
 from tools.train_filters import Training, open_training
 from tools.training import resume
 
@@ -47,17 +49,25 @@ class Settings:
     seed: int = 0
 
 
+OWN = Recipe("delta_ppl", rationale="own")
+"""The paper's recipe, on rationales that the labelling model wrote itself."""
+
+
 def train_flan_t5(
-    training: Training, out: Path, settings: Settings | None = None, work: Path | None = None
+    training: Training,
+    out: Path,
+    settings: Settings | None = None,
+    work: Path | None = None,
+    recipe: Recipe = RECIPES["cross-ppl-25"],
 ) -> dict[str, Any]:
-    """Train the paper's own filter into ``out``, by the recipe of ``cross-ppl-25``; its card.
+    """Train the paper's own filter into ``out``, by the paper's ``recipe``; its card.
 
     All weights are trained, by AdamW, the rate falling in a line from the first step on. Best is
     the epoch with the highest AUROC on one training question in ten, by the hash of its id; the
     paper does not say by what. A killed run resumes from checkpoints in ``work``.
     """
     settings = settings or Settings()
-    pairs, texts = training.pairs(RECIPES["cross-ppl-25"])
+    pairs, texts = training.pairs(recipe)
     kept = [int(sha256_bytes(f"validation {q}".encode())[:8], 16) % 10 == 0 for q in pairs["qid"]]
     examples = pd.DataFrame({"texts": texts, "helpful": pairs["is_helpful"], "kept": kept})
     for part, group in examples.groupby("kept"):
@@ -165,11 +175,19 @@ def _flan_t5_arguments(settings: Settings, work: Path) -> Any:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Train Flan-T5-large at the paper's size."""
-    out = paths.cache("adapters") / "rag2-flan-t5"
-    train_flan_t5(open_training(), out)
-    print(f'tools.flan_t5.load_flan_t5(Path("{out}"))', flush=True)
+    parser = argparse.ArgumentParser(prog="python -m tools.flan_t5")
+    parser.add_argument("--labels", type=Path, help="a folder of tools.label_passages --sets")
+    parser.add_argument("--base", default=Settings.base, help="of the hub, or a folder")
+    parser.add_argument("--epochs", type=int, default=Settings.epochs)
+    parser.add_argument("--out", type=Path, default=paths.cache("adapters") / "rag2-flan-t5")
+    asked = parser.parse_args(arguments)
+    settings = Settings(base=asked.base, epochs=asked.epochs)
+    training = open_training(asked.labels) if asked.labels else open_training()
+    recipe = OWN if asked.labels else RECIPES["cross-ppl-25"]
+    train_flan_t5(training, asked.out, settings, recipe=recipe)
+    print(f'in a profile: judge = "hub:{asked.out}"', flush=True)
 
 
 if __name__ == "__main__":

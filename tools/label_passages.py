@@ -1,6 +1,11 @@
 """Perplexity labels of RAG2 (Equations 3 and 4), by the bundled SmolLM2: ``data/perplexity``.
 
     python -m tools.label_passages    (with the open data, some hours; goes on where it stopped)
+    python -m tools.label_passages --model meta-llama/Meta-Llama-3-8B-Instruct --profile rag2
+        --sets medqa-train medmcqa-train --out data/own/rag2-labels
+
+The second is RAG2's own way, with any model and the passages of any profile: the model writes the
+rationale, passages are found by it, and ``tools.flan_t5`` learns from the labels.
 
 ``lib.studies.rag2.labels`` says what the labels are, and what the paper leaves open.
 
@@ -13,6 +18,7 @@ beside it.
 
 from __future__ import annotations
 
+import argparse
 import lzma
 import sys
 import time
@@ -38,14 +44,23 @@ from lib.base.files import (
 )
 from lib.base.paths import ROOT, cache
 from lib.data.passages import Passage, tidy
-from lib.datasets import Question, load_bioasq_all, load_bioasq_dev, load_questions, load_real
+from lib.datasets import (
+    Question,
+    load_bioasq_all,
+    load_bioasq_dev,
+    load_questions,
+    load_real,
+    question_sets,
+)
 from lib.embed import load_encoder
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME, SHA256
 from lib.methods.base import question_alone
-from lib.model_files import pack_linear_layers
+from lib.methods.rag2 import RAG2
+from lib.model_files import digest, model_folder, pack_linear_layers
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
+from lib.query_spec import Request
 from lib.readers import answer_messages
 from lib.run import Retriever
 from lib.studies.rag2.labels import CARD, COLUMNS, FOLDER, LABELS, asked_of
@@ -233,9 +248,18 @@ Nearest = Mapping[str, Sequence[Passage]]
 """Of each question, by id, its nearest passages. No two sets have an id in common."""
 
 
-def find_passages(questions: Sequence[Question], retriever: Retriever) -> dict[str, list[Passage]]:
-    """For each question the nearest passages, searched with the question alone."""
-    found = retriever.search_many([question_alone(question) for question in questions], PASSAGES)
+def find_passages(
+    questions: Sequence[Question], retriever: Retriever, rationales: Sequence[str] = ()
+) -> dict[str, list[Passage]]:
+    """For each question the nearest passages, searched with the question alone, or with its
+    rationale alone."""
+    requests: list[Request] = [question_alone(question) for question in questions]
+    if rationales:
+        requests = [
+            RAG2().given(question, text).request
+            for question, text in zip(questions, rationales, strict=True)
+        ]
+    found = retriever.search_many(requests, PASSAGES)
     return {
         question.qid: retriever.store.get_many(hits.ids[0].tolist())
         for question, hits in zip(questions, found, strict=True)
@@ -376,6 +400,21 @@ def make_labels(
     return labels.astype({"right_without": "Int64", "right_with": "Int64"}), own
 
 
+def label_own(
+    labeller: Labeller, questions: Sequence[Question], retriever: Retriever
+) -> tuple[pd.DataFrame, list[dict]]:
+    """As ``make_labels`` of the model's own rationales alone: passages are found by the rationale,
+    all questions are to train on, and no letters are compared."""
+    replies = labeller.written("written", questions)
+    wrote = [(question, reply) for question, reply in zip(questions, replies, strict=True) if reply]
+    asked, texts = [question for question, _ in wrote], [reply for _, reply in wrote]
+    found = replace(labeller, nearest=find_passages(asked, retriever, texts))
+    labels = found.texts("own", asked, texts).assign(part="train", rationale="own")
+    labels = labels.reindex(columns=list(COLUMNS)).round({"log_p_without": 4, "log_p_with": 4})
+    rows = [{"dataset": q.dataset, "qid": q.qid, "text": text} for q, text in wrote]
+    return labels.astype({"right_without": "Int64", "right_with": "Int64"}), rows
+
+
 def _kept(question: Question, text: str) -> str:
     """An own rationale as it is kept: "" where it repeats the words of others.
 
@@ -404,18 +443,39 @@ def write_labels(
     write_toml(card, folder / CARD)
 
 
-def main() -> None:
-    """Make the labels of the open corpus with the bundled model, or go on where a run stopped."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make the labels of the open corpus with the bundled model, or of other sets with another; or
+    go on where a run stopped."""
+    parser = argparse.ArgumentParser(prog="python -m tools.label_passages")
+    parser.add_argument("--model", default=BUNDLED, help="any causal model: of the hub or a folder")
+    parser.add_argument("--profile", default="open", help="whose passages are labelled")
+    parser.add_argument("--sets", nargs="+", help="question sets to train on")
+    parser.add_argument("--questions", type=int, default=0, help="of each set; 0: all")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    asked = parser.parse_args(arguments)
+    if bool(asked.sets) != (asked.out != FOLDER):
+        parser.error("--sets goes with --out: data/perplexity has the shipped labels")
     started = time.monotonic()
-    profile = load_profile("open")
+    profile = load_profile(asked.profile)
     encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    parts = load_parts()
-    nearest = find_passages([*parts["train"], *parts["held"]], open_retriever(profile, encoder))
-    causal = open_causal(BUNDLED, device="cpu")
-    # Every token of a rationale is looked up in the whole vocabulary: a third of all the work.
-    pack_linear_layers(causal.model.lm_head)
-    labeller = Labeller(causal, f"{NAME} {SHA256[:8]}", cache("perplexity"), nearest)
-    labels, own = make_labels(labeller, parts)
+    retriever = open_retriever(profile, encoder)
+    bundled = asked.model == BUNDLED
+    causal = open_causal(asked.model, device="cpu" if bundled else None)
+    if bundled:
+        # Every token of a rationale is looked up in the whole vocabulary: a third of all the work.
+        pack_linear_layers(causal.model.lm_head)
+    weights = SHA256 if bundled else digest(model_folder(asked.model))
+    name = NAME if bundled else asked.model
+    labeller = Labeller(causal, f"{name} {weights[:8]}", cache("perplexity"), {})
+    if asked.sets:
+        sets = question_sets(asked.sets, asked.questions)
+        questions = [question for of_set in sets.values() for question in of_set]
+        check_leaks({"train": questions}, tested_questions())
+        labels, own = label_own(labeller, questions, retriever)
+    else:
+        parts = load_parts()
+        nearest = find_passages([*parts["train"], *parts["held"]], retriever)
+        labels, own = make_labels(replace(labeller, nearest=nearest), parts)
     prompts = [
         asdict(load_prompt("rationale_alone", _PROMPTS)),
         asdict(load_prompt("rationale_with_passage", _PROMPTS)),
@@ -426,8 +486,8 @@ def main() -> None:
         "date": date.today().isoformat(),
         "command": "python -m tools.label_passages",
         "minutes": round((time.monotonic() - started) / 60, 1),
-        "model": NAME,
-        "model_sha256": SHA256,
+        "model": name,
+        "model_sha256": weights,
         "torch": version("torch"),
         "transformers": version("transformers"),
         "passages": PASSAGES,
@@ -436,8 +496,10 @@ def main() -> None:
         "corpora": list(profile.corpora),
         "prompts_sha256": sha256_bytes(canonical_json(prompts).encode()),
     }
-    write_labels(labels, own, FOLDER, made)
-    print(f"{len(labels)} rows in {FOLDER}", file=sys.stderr)
+    if asked.sets:
+        made |= {"profile": asked.profile, "sets": asked.sets, "questions": asked.questions}
+    write_labels(labels, own, asked.out, made)
+    print(f"{len(labels)} rows in {asked.out}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import argparse
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from lib.base.files import sha256_bytes, sha256_file
-from lib.datasets import Question, load_bioasq_dev, load_real
+from lib.datasets import Question, load_bioasq_dev, load_real, question_sets
 from lib.embed import Encoder, load_encoder
 from lib.methods.base import question_alone
 from lib.model_files import base_folder
-from lib.open_retriever import open_retriever
+from lib.open_retriever import open_retriever, store_of
 from lib.profiles import load_profile
 from lib.run import Retriever
 from lib.stats import auroc
@@ -45,14 +47,17 @@ from lib.studies.rag2.filters import (
     threshold_key,
 )
 from lib.studies.rag2.labels import (
+    CARD,
     FOLDER,
     FRACTIONS,
     LABELS,
     RECIPES,
     Material,
     Recipe,
+    asked_of,
     labelled,
     open_material,
+    read_labels,
     threshold,
 )
 from tools.label_passages import Leak, check_leaks, load_parts, tested_questions
@@ -110,10 +115,21 @@ class Training:
         return pairs, self.material.texts(pairs)
 
 
-def open_training() -> Training:
-    """Everything, from the open data."""
-    digest = sha256_file(FOLDER / LABELS)
-    return Training(open_material(), digest, load_parts()["train"], tested_questions())
+def open_training(folder: Path = FOLDER) -> Training:
+    """Everything, from the open data; or of the labels that ``tools.label_passages`` put into
+    another folder, from the sets and the profile of their card, with titles."""
+    digest = sha256_file(folder / LABELS)
+    if folder == FOLDER:
+        return Training(open_material(), digest, load_parts()["train"], tested_questions())
+    card = tomllib.loads((folder / CARD).read_text(encoding="utf-8"))
+    sets = question_sets(card["sets"], card["questions"])
+    questions = [question for of_set in sets.values() for question in of_set]
+    asked = {(question.dataset, question.qid): asked_of(question) for question in questions}
+    profile = load_profile(card["profile"])
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    store = store_of(profile, encoder)
+    material = Material(read_labels(folder), asked, store, encoder, titles=True)
+    return Training(material, digest, questions, tested_questions())
 
 
 def train(name: str, training: Training) -> dict[str, Any]:

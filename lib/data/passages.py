@@ -33,6 +33,11 @@ class Passage:
     source: str
     meta: dict[str, Any]
 
+    @property
+    def titled(self) -> str:
+        """The text behind its title, where it has one."""
+        return f"{self.title}. {self.text}" if self.title else self.text
+
 
 @dataclass(frozen=True)
 class Corpus:

@@ -190,17 +190,19 @@ def labelled(recipe: Recipe, labels: pd.DataFrame, part: str = "train") -> pd.Da
 
 @dataclass(frozen=True)
 class Material:
-    """Labels, what their questions ask (by dataset and qid), the passages, and the encoder of heads
-    and cosine."""
+    """Labels, what their questions ask (by dataset and qid), the passages, which are read with
+    their ``titles`` or without, and the encoder of heads and cosine."""
 
     labels: pd.DataFrame
     asked: Mapping[tuple[str, str], str]
     store: PassageStore
     encoder: Encoder
+    titles: bool = False
 
     def texts(self, pairs: pd.DataFrame) -> list[tuple[str, str]]:
         """Each pair's question as it is shown and its passage, in the order of the rows."""
-        text = {p.pid: p.text for p in self.store.get_many(sorted(set(pairs["pid"])))}
+        passages = self.store.get_many(sorted(set(pairs["pid"])))
+        text = {p.pid: p.titled if self.titles else p.text for p in passages}
         rows = zip(pairs["dataset"], pairs["qid"], pairs["pid"], strict=True)
         return [(self.asked[dataset, qid], text[pid]) for dataset, qid, pid in rows]
 
