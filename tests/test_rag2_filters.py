@@ -53,7 +53,7 @@ from lib.studies.rag2.labels import (
     with_differences,
 )
 from tests.retrieved import run_retrieval
-from tests.tiny_models import save_bert, save_causal
+from tests.tiny_models import save_bert, save_causal, save_pairs, save_t5
 from tools import flan_t5, label_passages, train_filters
 from tools.flan_t5 import Settings, train_flan_t5
 from tools.label_passages import Leak
@@ -358,40 +358,9 @@ def test_separation_by_brute_force(pairs):
 # the tiny T5 --------------------------------------------------------------------------------------
 
 
-def save_t5(folder: Path, seed: int = 0) -> Path:
-    """A one-layer T5 that knows a few words, saved as the hub would store it."""
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
-
-    named = ["<pad>", "</s>", "<unk>"]
-    vocabulary = {word: i for i, word in enumerate([*named, *GOOD, *BAD, *OTHER, "Question", ":"])}
-    plain = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    plain.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=plain, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    )
-    torch.manual_seed(seed)
-    config = T5Config(
-        vocab_size=len(vocabulary),
-        d_model=32,
-        d_kv=8,
-        d_ff=32,
-        num_layers=1,
-        num_heads=2,
-        dropout_rate=0.05,
-        decoder_start_token_id=0,
-    )
-    model = T5ForConditionalGeneration(config)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory) -> Path:
-    return save_t5(tmp_path_factory.mktemp("t5") / "tiny-t5")
+    return save_t5(tmp_path_factory.mktemp("t5") / "tiny-t5", [*GOOD, *BAD, *OTHER])
 
 
 def settings_of(t5: Path) -> Settings:
@@ -541,12 +510,9 @@ titles = {titles}
 def test_a_profile_names_sources_reranker_and_filter_of_rag2(
     titles, own_folders, trained_t5, tmp_path
 ):
-    import torch
     from transformers import AutoTokenizer, BertForSequenceClassification
 
-    cross, t5 = save_bert(tmp_path / "cross", seed=3), trained_t5[0]
-    torch.manual_seed(3)
-    BertForSequenceClassification.from_pretrained(cross, num_labels=1).save_pretrained(cross)
+    cross, t5 = save_pairs(tmp_path / "cross"), trained_t5[0]
     profile = tmp_path / "mine.toml"
     profile.write_text(RAG2_TOML.format(cross=cross, t5=t5, titles=str(titles).lower()))
     method = methods_of(load_profile(str(profile)))["rag2"]

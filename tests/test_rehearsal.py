@@ -9,6 +9,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import count
 
 import pandas as pd
 import pytest
@@ -26,6 +27,7 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
 from lib.llm.connect import SET_ASIDE, model_at
+from lib.llm.openai_chat import OpenAIChat
 from lib.methods import METHODS, Budget
 from lib.methods.hyde import HyDE
 from lib.open_retriever import retriever_for
@@ -33,10 +35,12 @@ from lib.plots.figures import plot_methods
 from lib.profiles import load_profile
 from lib.run import Retriever
 from lib.studies.main_tables import experiment
+from lib.studies.rag2.label_tokens import LABEL_TOKENS
 from tests.rehearsal import run as rehearsal
 from tests.rehearsal import scale, stand_ins
 from tests.rehearsal.server import LogServer, Scripted, limits
 from tests.student import only_the_table
+from tests.tiny_models import save_pairs, save_t5
 from tools import measure_needs
 
 LIMIT = 3
@@ -133,8 +137,8 @@ def test_the_ledger_is_what_the_server_served_by_its_own_count(performed, here):
     assert set(table["model"]) == {model_at(s.rpartition("openai:")[2])[0] for s in specs}
     assert table["equal"].all() and (table[rehearsal.COUNTS] > 0).all(axis=None)
     assert (log["status"] == 200).all()
-    for count in ("prompt_tokens", "output_tokens"):
-        assert table[count].sum() == log[count].sum()
+    for counted in ("prompt_tokens", "output_tokens"):
+        assert table[counted].sum() == log[counted].sum()
     # What a model is sent is what it can read, and as many are in flight as the profile says.
     windows, no_system = limits(profile)
     assert no_system == {"google/gemma-2-9b-it"} and len(windows) == 3
@@ -144,6 +148,55 @@ def test_the_ledger_is_what_the_server_served_by_its_own_count(performed, here):
         assert (sent["prompt_tokens"] + sent["max_tokens"] <= window).all()
     # How many at once depends on how busy this machine is: more than one after the other, at least.
     assert 8 <= log["in_flight"].max() <= load_profile("paper").workers
+
+
+# RAG2's profile -----------------------------------------------------------------------------------
+
+RAG2 = """
+base = "rag2"
+title = "rehearsal: rag2 on stand-ins"
+questions = ["ddx-mini"]
+benchmarks = ["ddx-mini"]
+llm = "record:{home}/rag2.jsonl=openai:meta-llama/Meta-Llama-3-8B-Instruct@{url}"
+[encoder_options]
+query_model = "{here}/query"
+article_model = "{here}/article"
+[methods.rag2_unfiltered]
+reranker = "hub:{home}/cross"
+[methods.rag2]
+reranker = "hub:{home}/cross"
+judge = "hub:{home}/flan"
+[[answerers]]
+kind = "chat"
+name = "Llama-3-8B-Instruct"
+llm = "record:{home}/rag2.jsonl=openai:meta-llama/Meta-Llama-3-8B-Instruct@{url}"
+context_tokens = 8192
+"""
+
+
+def test_rag2_runs_from_its_profile_and_goes_on_where_it_was_killed(here, tmp_path, monkeypatch):
+    save_pairs(tmp_path / "cross")
+    save_t5(tmp_path / "flan", LABEL_TOKENS)
+    file, asked, answer = tmp_path / "mine.toml", count(), OpenAIChat.generate
+
+    def killed(self, *args, **kwargs):
+        if next(asked) >= 4:
+            raise KeyboardInterrupt
+        return answer(self, *args, **kwargs)
+
+    with LogServer(Scripted(), tmp_path / "served.jsonl") as server:
+        file.write_text(RAG2.format(home=tmp_path, here=here.folder, url=server.url))
+        profile = load_profile(str(file), limit=LIMIT)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(OpenAIChat, "generate", killed)
+            experiment.open_experiment(profile).runs()
+        done = experiment.open_experiment(profile)
+        runs, answers = done.runs(), done.answers()
+    assert done.not_run().empty
+    rows = {"standard", "rrf", "query2doc", "medcpt_rationale", "rag2_unfiltered", "rag2"}
+    assert rows <= set(runs["method"]) and rows | {"closed_book"} <= set(answers["method"])
+    log = pd.read_json(tmp_path / "served.jsonl", lines=True)
+    assert len(log) and not log["request"].duplicated().any()
 
 
 # the stand-ins -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.causal import Causal
@@ -71,6 +72,48 @@ def save_nli(
         torch.nn.functional.cross_entropy(net.classifier(pooled), wanted).backward()
         steps.step()
     net.save_pretrained(folder)
+    return folder
+
+
+def save_pairs(folder: Path, seed: int = 3) -> Path:
+    """A tiny cross-encoder with one score, saved as MedCPT's is on the hub."""
+    import torch
+    from transformers import BertForSequenceClassification
+
+    save_bert(folder, seed)
+    torch.manual_seed(seed)
+    BertForSequenceClassification.from_pretrained(folder, num_labels=1).save_pretrained(folder)
+    return folder
+
+
+def save_t5(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
+    """A one-layer T5 that knows these words, saved as the hub would store it."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+    named = ["<pad>", "</s>", "<unk>"]
+    vocabulary = {word: i for i, word in enumerate([*named, *words, "Question", ":"])}
+    plain = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    plain.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+    torch.manual_seed(seed)
+    config = T5Config(
+        vocab_size=len(vocabulary),
+        d_model=32,
+        d_kv=8,
+        d_ff=32,
+        num_layers=1,
+        num_heads=2,
+        dropout_rate=0.05,
+        decoder_start_token_id=0,
+    )
+    model = T5ForConditionalGeneration(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+import numpy as np
+
 from lib.datasets import Question
 from lib.embed import Tower
 from lib.llm.prompts import load_prompt
+from lib.llm.recorder import RecordingMiss
 from lib.methods.base import (
     Budget,
     Expansion,
@@ -60,6 +64,9 @@ class RAG2:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        for name in ("reranker", "judge"):
+            if isinstance(scorer := getattr(self, name), str):
+                object.__setattr__(self, name, Named(scorer))
         if self.sources and self.depth < len(self.sources):
             raise ValueError(f"depth {self.depth} leaves some of {len(self.sources)} sources out")
 
@@ -101,18 +108,37 @@ class RAG2:
         steps: list[Step] = []
         if self.reranker:
             by_rationale = self.rerank_by == "rationale"
-            steps.append(Rerank(_scorer(self.reranker), rationale if by_rationale else ""))
+            steps.append(Rerank(self.reranker, rationale if by_rationale else ""))
         if self.judge:
-            steps.append(Filter(_scorer(self.judge), self.threshold, self.if_none))
+            steps.append(Filter(self.judge, self.threshold, self.if_none))
         return tuple(steps)
 
 
-def _scorer(named: str | Scorer) -> Scorer:
-    return _opened(named) if isinstance(named, str) else named
+@dataclass(frozen=True)
+class Named:
+    """A scorer by name, opened when it is first needed; ``fingerprint`` is that of its weights.
+
+    RecordingMiss where they are not here: what needs them is then NOT RUN.
+    """
+
+    name: str
+
+    @property
+    def fingerprint(self) -> str:
+        """All that changes a score."""
+        return _opened(self.name).fingerprint
+
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """See ``lib.methods.postprocess.Scorer``."""
+        return _opened(self.name).scores(pairs)
 
 
 @cache
-def _opened(name: str) -> Scorer:
+def _opened(name: str):
     from lib.studies.rag2.filters import load_filter
 
-    return load_filter(name).scores
+    try:
+        return load_filter(name)
+    except FileNotFoundError as error:
+        how = "; of a filter of your own: python -m tools.label_passages, then tools.flan_t5"
+        raise RecordingMiss(f"{name} is not here. Next: {error}{how}") from error

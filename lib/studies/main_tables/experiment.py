@@ -300,16 +300,16 @@ class Experiment:
         author = getattr(self.llm, "name", REFERENCE)
         # Random mimics come from all sets.
         sets = list(self.sets) if arm in CONTROLS else [dataset]
-        settings = {
-            **self.behind,
-            **more,
-            "k": self.k,
-            "arm": arm,
-            "llm": getattr(self.llm, "name", ""),
-            "method": _settings(method) if method else "",
-            "questions": content_of(q for name in sets for q in self.sets[name]),
-        }
         try:
+            settings = {
+                **self.behind,
+                **more,
+                "k": self.k,
+                "arm": arm,
+                "llm": getattr(self.llm, "name", ""),
+                "method": _settings(method) if method else "",
+                "questions": content_of(q for name in sets for q in self.sets[name]),
+            }
             replies = [reply for answer in answers() for reply in answer.replies]
             if may_ask(self.llm) and method is not None and method.needs_llm:
                 writer = arm if arm in self.methods else "chr"

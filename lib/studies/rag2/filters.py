@@ -31,7 +31,7 @@ import numpy as np
 
 from lib.base.files import atomic_write, canonical_json, sha256_bytes, sha256_file
 from lib.base.parameters import refuse_unknown
-from lib.base.paths import DATA, cache
+from lib.base.paths import DATA, ROOT, cache
 from lib.embed import Encoder, load_encoder
 from lib.methods.postprocess import Scorer
 from lib.model_files import ADAPTERS, CARD, adapter_folder, base_folder, model_folder
@@ -226,7 +226,8 @@ def _model_filter(name: str) -> Filter:
 
     from lib.studies.rag2.label_tokens import load_label_tokens
 
-    folder = model_folder(name.removeprefix("hub:"))
+    source = name.removeprefix("hub:")
+    folder = model_folder(ROOT / source if (ROOT / source).is_dir() else source)
     if AutoConfig.from_pretrained(folder).is_encoder_decoder:
         return load_label_tokens(folder)
     scorer = PairScorer(name, folder)
