@@ -17,7 +17,7 @@ from lib.llm.chat import REFERENCE, ChatModel, in_parallel, ledger
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Method
 from lib.parse import YES_NO, names_option
-from lib.query_spec import Fusion, Hit, Hypotheses, Request, Sparse
+from lib.query_spec import By, Fusion, Hit, Hypotheses, Request, Sparse
 from lib.run import RUN_COLUMNS, RetrievalFailure, Retriever
 from lib.search.index import Hits
 
@@ -74,6 +74,8 @@ def _has_empty_text(request: Request) -> bool:
     """Whether any text that is to be searched with says nothing."""
     if isinstance(request, Fusion):
         return any(_has_empty_text(part) for part in request.requests)
+    if isinstance(request, By):
+        return _has_empty_text(request.request)
     texts = [request.text] if isinstance(request, Sparse) else _said(request)
     # An article is a title and a text.
     return not all("".join(text).strip() for text in texts)

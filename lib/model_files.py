@@ -105,8 +105,15 @@ def _unpack(parts: list[Path], folder: Path) -> None:
         (Path(place) / folder.name).replace(folder)
 
 
+class ModelMissing(FileNotFoundError):
+    """A model's weights are not on this machine, and the hub did not give them."""
+
+
 def model_folder(source: str | Path) -> Path:
-    """A local folder as it is; a hub name as its snapshot, downloaded when it is not cached."""
+    """A local folder as it is; a hub name as its snapshot, downloaded when it is not cached.
+
+    ModelMissing where it is neither.
+    """
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder.resolve()
@@ -119,9 +126,9 @@ def model_folder(source: str | Path) -> Path:
         )
         return Path(folder)
     except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"{source} is no folder, and the hub gave no answer for it ({type(error).__name__}); "
-            "connect to the network, or pass the folder of a copy of the model"
+        raise ModelMissing(
+            f"{source} is no folder, and the hub gave no answer for it ({type(error).__name__}). "
+            f"Next: connect to the network, or put a copy of {source} into a folder and name that"
         ) from error
 
 

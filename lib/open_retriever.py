@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lib import limit, run_files
@@ -11,7 +12,7 @@ from lib.base.paths import DATA, JUDGMENTS, cache, is_own
 from lib.base.provenance import code_hash, data_hash
 from lib.benchmarks.base import Benchmark
 from lib.data.store import PassageStore
-from lib.embed import Encoder
+from lib.embed import Encoder, load_encoder
 from lib.index_build import build_index, corpus_store, named, only, without
 from lib.profiles import Profile
 from lib.run import Retriever
@@ -42,22 +43,23 @@ def store_of(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) ->
 def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) -> Retriever:
     """The profile's passages, or those of other ``corpora``, by meaning and by words.
 
-    The BM25 index is built when it is first searched, and kept.
+    The BM25 index is built when it is first searched, and kept; so are the passages' vectors by
+    another encoder that a request names.
     """
     store = store_of(profile, encoder, corpora)
-    if run_files.replaying():
-        index = run_files.TextIndex(store, encoder)
-    else:
-        index = build_index(
-            store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
-        )
 
     def words() -> BM25Index:
         texts = (f"{passage.title} {passage.text}" for passage in store)
         keep = cache("words") / store.content
         return BM25Index.build(texts, store.ids(), keep, store.content)
 
-    return Retriever(index, encoder, store, words)
+    def by(encoder: Encoder) -> Retriever:
+        if run_files.replaying():
+            return Retriever(run_files.TextIndex(store, encoder), encoder, store)
+        places = {"backend": profile.backend, "devices": profile.devices, "dtype": profile.vectors}
+        return Retriever(build_index(store, encoder, **places), encoder, store)
+
+    return replace(by(encoder), bm25=words, beside=lambda name: by(load_encoder(name)))
 
 
 def retriever_for(benchmark: Benchmark, profile: Profile, encoder: Encoder) -> Retriever:

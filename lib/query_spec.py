@@ -201,7 +201,16 @@ class Fusion:
     """How deep each list goes; 0 means twice the k asked for."""
 
 
-Request = Hypotheses | Sparse | Fusion
+@dataclass(frozen=True)
+class By:
+    """A request that is searched by another encoder than the retriever's, called by its name
+    (``lib.embed.load_encoder``)."""
+
+    encoder: str
+    request: Request
+
+
+Request = Hypotheses | Sparse | Fusion | By
 """What can be searched with; ``lib.run.Retriever.search_many`` is the one place that does."""
 
 

@@ -20,7 +20,7 @@ from lib import run_files
 from lib.base.parameters import check_k, refuse_unknown
 from lib.data.store import PassageStore
 from lib.embed import Encoder
-from lib.query_spec import Fusion, Hit, Hypotheses, Request, SearchSpec, Sparse, Text
+from lib.query_spec import By, Fusion, Hit, Hypotheses, Request, SearchSpec, Sparse, Text
 from lib.search import contrast, scoring, whitening
 from lib.search.bm25 import BM25Index, contrast_terms
 from lib.search.index import DenseIndex, Hits
@@ -43,7 +43,8 @@ _HUB_NEIGHBOURS = 10
 class Retriever:
     """An index with its encoder and, where asked for, a BM25 index and the passages.
 
-    ``bm25`` may be a function that builds the index of words when it is first searched.
+    ``bm25`` may be a function that builds the index of words when it is first searched; ``beside``
+    opens the same passages by another encoder, for requests that name one (``By``).
     ``hub_queries`` is the H+ of all questions: the form ``csls`` needs it.
     """
 
@@ -52,6 +53,7 @@ class Retriever:
     store: PassageStore | None = None
     bm25: BM25Index | Callable[[], BM25Index] | None = None
     hub_queries: tuple[Text, ...] = field(default=(), repr=False)
+    beside: Callable[[str], Retriever] | None = field(default=None, repr=False)
     _known: dict = field(default_factory=dict, repr=False)
     _spaces: dict = field(default_factory=dict, repr=False)
     _lock: object = field(default_factory=threading.RLock, repr=False)
@@ -107,7 +109,12 @@ class Retriever:
         def lexical() -> BM25Index:
             return self._lexical_index().subset(index.kept)
 
-        return replace(self, index=index, bm25=lexical, _spaces={})
+        def beside(encoder: str) -> Retriever:
+            other = self._by(encoder)
+            return other.subset(other.index.subset(index.kept))
+
+        other = beside if self.beside else None
+        return replace(self, index=index, bm25=lexical, beside=other, _spaces={})
 
     def of_sources(self, sources: Sequence[str]) -> Retriever:
         """This retriever on the passages of some sources alone. Made once for each choice.
@@ -222,6 +229,8 @@ class Retriever:
             return [hits[i] for i in range(len(hits))]
         if isinstance(first, Fusion):
             return self._fused(requests, k)
+        if isinstance(first, By):
+            return self._by(first.encoder).search_many([r.request for r in requests], k)
         if first.spec.form == "random":
             return [self._random(h, k) for h in requests]
         # Passages that may not be found are looked up too, and dropped: they are few.
@@ -332,6 +341,12 @@ class Retriever:
         ids = self.index.ids[rows[picked]][None]
         return Hits(np.zeros(ids.shape, np.float32), np.full(ids.shape, -1), ids)
 
+    def _by(self, encoder: str) -> Retriever:
+        """The retriever of the same passages by another encoder. Opened once."""
+        if self.beside is None:
+            raise ValueError(f"this retriever has no other encoder: {encoder!r} is asked for")
+        return self._once(("beside", encoder), lambda: self.beside(encoder))
+
     def _lexical_index(self) -> BM25Index:
         if self.bm25 is None:
             raise ValueError("this retriever has no BM25 index: build one with BM25Index.build")
@@ -357,6 +372,8 @@ def _group(request: Request) -> tuple:
     """What requests must share to be searched together; the sources that they name come last."""
     if isinstance(request, Fusion):  # its parts have sources of their own
         return Fusion, request.depth, ()
+    if isinstance(request, By):
+        return By, request.encoder, ()
     sources = tuple(sorted(set(request.sources)))
     if isinstance(request, Sparse):
         return Sparse, sources

@@ -24,7 +24,7 @@ import pandas as pd
 from lib.base import files, paths
 from lib.data.store import PassageStore
 from lib.embed import Encoder
-from lib.query_spec import Fusion, Hypotheses, Request, Sparse
+from lib.query_spec import By, Fusion, Hypotheses, Request, Sparse
 from lib.search.index import DenseIndex, PassageIndex
 from lib.search.merge import Hits
 from lib.search.vectors import encode_small
@@ -186,6 +186,8 @@ def _tag(request: Request, k: int, place: str) -> str:
         return f"{request.how} of {len(request.requests)} {digest}"
     if isinstance(request, Sparse):
         return f"bm25 {digest}"
+    if isinstance(request, By):
+        return f"by {request.encoder} {digest}"
     spec = request.spec
     turned = " turned" if spec.rotation else ""
     return f"{spec.form} {spec.mimic or 'own'}{turned} lam={spec.lam:g} {digest}"
@@ -198,6 +200,8 @@ def _plain(request: Request) -> object:
         return [parts, request.how, request.rrf_k, request.depth]
     if isinstance(request, Sparse):
         return [request.text, request.sources]
+    if isinstance(request, By):
+        return [request.encoder, _plain(request.request)]
     texts = [asdict(text) for text in request.texts]
     for fields in texts:
         if not fields["pid"]:
@@ -208,6 +212,8 @@ def _plain(request: Request) -> object:
 def _qid(request: Request) -> str:
     if isinstance(request, Fusion):
         return _qid(request.requests[0])
+    if isinstance(request, By):
+        return _qid(request.request)
     return getattr(request, "qid", "")
 
 

@@ -161,6 +161,8 @@ llm = "record:{home}/rag2.jsonl=openai:meta-llama/Meta-Llama-3-8B-Instruct@{url}
 [encoder_options]
 query_model = "{here}/query"
 article_model = "{here}/article"
+[methods.medrag_rrf4]
+encoders = ["hash"]
 [methods.rag2_unfiltered]
 reranker = "hub:{home}/cross"
 [methods.rag2]
@@ -176,7 +178,6 @@ context_tokens = 8192
 
 def test_rag2_runs_from_its_profile_and_goes_on_where_it_was_killed(here, tmp_path, monkeypatch):
     save_pairs(tmp_path / "cross")
-    save_t5(tmp_path / "flan", LABEL_TOKENS)
     file, asked, answer = tmp_path / "mine.toml", count(), OpenAIChat.generate
 
     def killed(self, *args, **kwargs):
@@ -190,10 +191,23 @@ def test_rag2_runs_from_its_profile_and_goes_on_where_it_was_killed(here, tmp_pa
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(OpenAIChat, "generate", killed)
             experiment.open_experiment(profile).runs()
+        without = experiment.open_experiment(profile)
+        assert "rag2_unfiltered" in set(without.runs()["method"])
+        lacking = without.not_run()
+        assert set(lacking["method"]) == {"rag2"} and "flan" in lacking["how"].iloc[0]
+        save_t5(tmp_path / "flan", LABEL_TOKENS)
         done = experiment.open_experiment(profile)
         runs, answers = done.runs(), done.answers()
     assert done.not_run().empty
-    rows = {"standard", "rrf", "query2doc", "medcpt_rationale", "rag2_unfiltered", "rag2"}
+    rows = {
+        "standard",
+        "medrag_rrf2",
+        "medrag_rrf4",
+        "query2doc",
+        "medcpt_rationale",
+        "rag2_unfiltered",
+        "rag2",
+    }
     assert rows <= set(runs["method"]) and rows | {"closed_book"} <= set(answers["method"])
     log = pd.read_json(tmp_path / "served.jsonl", lines=True)
     assert len(log) and not log["request"].duplicated().any()

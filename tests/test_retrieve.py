@@ -17,6 +17,7 @@ from lib.expansion import execute, expand_all
 from lib.methods import Expansion, Fusion, Hypotheses, SearchSpec, Sparse, Text
 from lib.methods.base import Taken, register
 from lib.methods.postprocess import Filter, Rerank
+from lib.methods.standard import Hybrid
 from lib.run import RUN_COLUMNS, Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
@@ -55,6 +56,48 @@ def test_what_cannot_be_searched_says_why(retriever):
         Retriever(retriever.index, ENCODER).search_many([Sparse("word1")], 3)
     with pytest.raises(ValueError, match="'guidelines'; there are: books"):
         retriever.search_many([replace(dense((PLUS, 1.0)), sources=("books", "guidelines"))], 3)
+
+
+# several encoders ---------------------------------------------------------------------------------
+
+
+def ranking(question: str, encoder: HashEncoder, ids: list[str]) -> list[str]:
+    """All passages by their cosine with the question, ties by id."""
+    scores = encoder.encode([TEXT_OF[pid] for pid in ids]) @ encoder.encode([question])[0]
+    return [pid for _, pid in sorted(zip(-scores, ids, strict=True))]
+
+
+def test_rankings_by_four_retrievers_are_merged_by_rank(retriever):
+    """MedRAG's RRF of four, by brute force; also among some of the passages alone."""
+    others = {"small": HashEncoder(dim=16), "large": HashEncoder(dim=512)}
+    opened = []
+
+    def beside(name: str) -> Retriever:
+        opened.append(name)
+        texts = [TEXT_OF[pid] for pid in IDS]
+        return Retriever(DenseIndex([others[name].encode(texts)], IDS), others[name])
+
+    method = Hybrid("rrf4", rrf_k=100, depth=20, encoders=("small", "large"))
+    whole = replace(retriever, beside=beside)
+    some = np.arange(50) % 3 > 0
+    view = whole.subset(whole.index.subset(some))
+    for within, ids in ((whole, IDS), (view, np.array(IDS)[some].tolist())):
+        for question in ask(5):
+            request = method.expand(question, None, lambda *_: []).request
+            (words,) = within.search_many([Sparse(question.text)], 20)
+            lists = [words.ids[0].tolist()]
+            for encoder in (ENCODER, *others.values()):
+                lists.append(ranking(question.text, encoder, ids)[:20])
+            scores: dict[str, float] = {}
+            for ranked in lists:
+                for rank, pid in enumerate(ranked, 1):
+                    scores[pid] = scores.get(pid, 0.0) + 1 / (100 + rank)
+            best = sorted(scores, key=lambda pid: (-scores[pid], pid))[:5]
+            (found,) = within.search_many([request], 5)
+            assert found.ids[0].tolist() == best
+    assert sorted(opened) == ["large", "small"], "each is opened once"
+    with pytest.raises(ValueError, match="no other encoder: 'small'"):
+        retriever.search_many([request], 5)
 
 
 # runs --------------------------------------------------------------------------------------------

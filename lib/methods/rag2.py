@@ -12,7 +12,6 @@ import numpy as np
 from lib.datasets import Question
 from lib.embed import Tower
 from lib.llm.prompts import load_prompt
-from lib.llm.recorder import RecordingMiss
 from lib.methods.base import (
     Budget,
     Expansion,
@@ -116,10 +115,7 @@ class RAG2:
 
 @dataclass(frozen=True)
 class Named:
-    """A scorer by name, opened when it is first needed; ``fingerprint`` is that of its weights.
-
-    RecordingMiss where they are not here: what needs them is then NOT RUN.
-    """
+    """A scorer by name, opened when it is first needed; ``fingerprint`` is that of its weights."""
 
     name: str
 
@@ -137,8 +133,4 @@ class Named:
 def _opened(name: str):
     from lib.studies.rag2.filters import load_filter
 
-    try:
-        return load_filter(name)
-    except FileNotFoundError as error:
-        how = "; of a filter of your own: python -m tools.label_passages, then tools.flan_t5"
-        raise RecordingMiss(f"{name} is not here. Next: {error}{how}") from error
+    return load_filter(name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lib.datasets import Question
 from lib.methods.base import Expansion, Search, register, stem
-from lib.query_spec import Fusion, Hypotheses, Sparse, Text
+from lib.query_spec import By, Fusion, Hypotheses, Sparse, Text
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,14 @@ class Standard:
 
 @dataclass(frozen=True)
 class Hybrid:
-    """The dense and the BM25 ranking of the question, each ``depth`` deep, merged by RRF."""
+    """The dense and the BM25 ranking of the question, each ``depth`` deep, merged by RRF; with
+    ``encoders`` also the ranking by each of these. MedRAG's RRF of two has ``rrf_k`` 100, its RRF
+    of four also "contriever" and "specter"."""
 
     name: str = "rrf"
     rrf_k: int = 60
     depth: int = 100
+    encoders: tuple[str, ...] = ()
     needs_llm: bool = False
     options_visible: bool = False
 
@@ -50,9 +53,10 @@ class Hybrid:
         return None
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
-        """Two searches with the same question."""
+        """Several searches with the same question."""
         text = stem(question, self.options_visible)
-        parts = (Hypotheses((Text(text, 1.0, "query", "question"),)), Sparse(text))
+        dense = Hypotheses((Text(text, 1.0, "query", "question"),))
+        parts = (dense, Sparse(text), *(By(encoder, dense) for encoder in self.encoders))
         return Expansion(Fusion(parts, "rrf", self.rrf_k, self.depth))
 
 

@@ -40,6 +40,7 @@ from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss, may_ask
 from lib.methods import SHIPPED
 from lib.methods.base import Budget, Expansion, Method, asked_once, code_of
+from lib.model_files import ModelMissing
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile, methods_of
 from lib.query_spec import DRAWS, Hypotheses, Request, SearchSpec, Text, with_random_mimics
@@ -323,9 +324,9 @@ class Experiment:
             table = make_or_reuse(
                 make, name, self.profile.name, code=code, data=self.data, **settings
             )
-        except RecordingMiss as miss:
+        except (RecordingMiss, ModelMissing) as miss:
             how = str(miss).rsplit("Next: ", 1)[-1]
-            if self.behind.get("limit"):
+            if isinstance(miss, RecordingMiss) and self.behind.get("limit"):
                 # Texts and labels are those that the whole profile's passages called for.
                 how = "the same command without LIMIT"
             self.missing[dataset, arm, kind] = how

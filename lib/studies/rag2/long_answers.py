@@ -42,7 +42,7 @@ from lib.methods.base import first_words, numbered
 from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
 from lib.model_files import minilm_folder, quiet
-from lib.query_spec import Fusion, Request
+from lib.query_spec import Fusion, Hypotheses, Request
 from lib.run import Retriever
 from lib.stats import Pair, auroc, auroc_interval, claims, mean_interval
 from lib.studies.rag2.filters import RERANKERS, Filter, card_of, load_rerankers, threshold_key
@@ -201,7 +201,9 @@ def _excluding(request: Request, pids: frozenset[str]) -> Request:
     """The same request, but that these passages may not be found."""
     if isinstance(request, Fusion):
         return replace(request, requests=tuple(_excluding(r, pids) for r in request.requests))
-    return replace(request, excluded=request.excluded | pids)
+    if isinstance(request, Hypotheses):
+        return replace(request, excluded=request.excluded | pids)
+    raise ValueError(f"a {type(request).__name__} leaves no passages out")
 
 
 def messages_for(question: Question, passages: Sequence[Passage]) -> list[Message]:

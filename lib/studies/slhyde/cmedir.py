@@ -135,6 +135,10 @@ class E5Encoder:
         self.fingerprint = _FINGERPRINT
         self.fingerprints = dict.fromkeys(("query", "article"), _FINGERPRINT)
 
+    def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
+        """-1 for each: the package does not say how much of a text it reads."""
+        return np.full(len(items), -1)
+
     def describe(self) -> str:
         """See Encoder."""
         return f"{ENCODER}: {self.dim} dimensions, vectors of length 1; prefixes of E5"
