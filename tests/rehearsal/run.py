@@ -137,6 +137,8 @@ def filled_in(here: Rehearsal, url: str, questions: str) -> str:
         (r"data/leaflets", f"{here.folder}/leaflets"),
         (r'(?m)^email = ""', 'email = "rehearsal@example.org"'),
         (r'"pubmedbert"', f'"hub:{save_nli(here.folder / "nli")}"'),
+        (r"# encoder_options = .*", f'encoder_options = {{model = "{towers[0]}"}}'),
+        (r"# sentence_encoder_options = .*", f'sentence_encoder_options = {{model = "{towers[1]}"}}'),
         (r"# query_model = .*", f'query_model = "{towers[0]}"'),
         (r"# article_model = .*", f'article_model = "{towers[1]}"'),
         (r"(?m)^title = .*", f'title = "{title}"'),
