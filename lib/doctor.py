@@ -150,7 +150,7 @@ def models(p: Profile) -> list[Need]:
     for kind in ("encoder", "sentence_encoder"):  # the contradiction study's own
         named = sources(p.evidence.get(kind, ""), p.evidence.get(f"{kind}_options", {}))
         folders = dict.fromkeys(named, CONTRADICTION) | folders
-    found = [_need(f"encoder {it}", needed, partial(_weights, it)) for it, needed in folders.items()]
+    found = [_need(f"encoder {it}", of, partial(_weights, it)) for it, of in folders.items()]
     nli = p.evidence["nli"]
     if nli == "pubmedbert" or nli.startswith("hub:"):
         from lib.studies.contradiction.nli import PUBMEDBERT

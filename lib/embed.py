@@ -68,7 +68,7 @@ class Encoder(Protocol):
     def encode(
         self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
     ) -> np.ndarray:
-        """float32 (n, dim) in the order of ``items``, rows as ``metric`` says; (0, dim) for none."""
+        """float32 (n, dim), rows in the order of ``items``, see ``metric``; (0, dim) for none."""
         ...
 
     def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:

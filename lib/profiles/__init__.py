@@ -253,8 +253,8 @@ class Profile:
     """What a model really writes: its ``llm``, the ``sample`` per set, ``methods`` settings."""
     evidence: Annotated[dict, AfterValidator(_evidence)]
     """For the contradiction study: ``name`` of its evidence, ``nli`` model, ``answerers`` and their
-    ``prompt``, the ``email`` that PubMed is told (else NCBI_EMAIL), the ``encoder`` of abstracts and
-    the ``sentence_encoder``, with options (else the search's), and changes to its ``SETTINGS``."""
+    ``prompt``, the ``email`` that PubMed is told (else NCBI_EMAIL), the ``encoder`` of abstracts
+    and the ``sentence_encoder``, with options (else the search's), changes to its ``SETTINGS``."""
     backend: Literal["faiss", "torch", "int8", "compressed", "auto"]
     """How passages are searched: faiss, torch or int8 (exact), compressed, or auto."""
     devices: tuple[str, ...]

@@ -189,9 +189,10 @@ def measured_answers(
 ) -> pd.DataFrame:
     """All answers, measured: qid, medicine, condition, answerer, kind, how, words, METRICS.
 
-    ``chats`` are settings of ``chat_answers``, asked one after the other with ``prompt``. Measures are against the leaflet's answer; word
-    vectors are trained on the abstracts and the leaflets' answers (``word_vectors``). ``bert`` and ``divergence`` as
-    for ``score_answers``. Whatever has a word is measured, of whichever ``kind`` it is.
+    ``chats`` are settings of ``chat_answers``, asked one after the other with ``prompt``. Measures
+    are against the leaflet's answer; word vectors are trained on the abstracts and the leaflets'
+    answers (``word_vectors``). ``bert`` and ``divergence`` as for ``score_answers``. Whatever has a
+    word is measured, of whichever ``kind`` it is.
     """
     references = {qid: need.answer for qid, need in pools.needs.items()}
     vectors = word_vectors([*pools.texts.values(), *references.values()], **word2vec)
@@ -254,7 +255,8 @@ def word_vectors(texts: Sequence[str], **how: Any) -> Any:
 def vsim(answer: str, reference: str, vectors: Any) -> dict[str, float]:
     """``vsim_cosine`` and ``vsim_dot``, the dot product, of the mean word vectors of two texts.
 
-    The cosine is gensim's ``n_similarity`` of the two lists of words (a test). Means are over the words that have a vector; both are NaN where a text has none.
+    The cosine is what gensim's ``n_similarity`` gives. Means are over the words that have a vector;
+    both are NaN where a text has none.
     """
     rows_a = [vectors[word] for word in words(answer) if word in vectors]
     rows_b = [vectors[word] for word in words(reference) if word in vectors]

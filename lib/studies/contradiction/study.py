@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lib.base.files import canonical_json
 from lib.base.parameters import refuse_unknown
 from lib.base.paths import DATA, REPORTED
 from lib.base.provenance import make_or_reuse
-from lib.base.files import canonical_json
 from lib.embed import Encoder, load_encoder
 from lib.llm.prompts import load_prompt
 from lib.model_files import ADAPTERS, CARD
@@ -50,7 +50,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "measures": {"bert": None, "direction": "reference", "epsilon": 1e-9, "base": 2},
 }
 """How evidence is scored (``Scorer``), ranked (``rank``) and selected (``balanced``), and answers
-measured (``measured_answers``), where neither a profile's [evidence] nor a caller says otherwise."""
+measured (``measured_answers``), where neither a profile's [evidence] nor the caller says more."""
 
 _FURTHER = {
     "scoring": ("theta",),
@@ -78,8 +78,9 @@ def settings_of(profile: Profile, **given: Mapping[str, Any] | None) -> dict[str
 class Collection:
     """One set of evidence, opened: ``pools`` as ``with_judged`` gives them.
 
-    ``encoder`` is that of abstracts, questions and answers. ``settings`` are what every result depends on beside ``data``, the files behind it. ``models``
-    are compared on the labelled ``sets``; ``answerers`` (name, llm) are asked with ``k`` abstracts.
+    ``encoder`` is that of abstracts, questions and answers. ``settings`` are what every result
+    depends on beside ``data``, the files behind it. ``models`` are compared on the labelled
+    ``sets``; ``answerers`` (name, llm) are asked with ``k`` abstracts and ``prompt``.
     """
 
     pools: Mapping[str, Pools]
@@ -115,13 +116,15 @@ def load(
 
     The profile's [evidence] may name an ``encoder`` of abstracts and questions, a
     ``sentence_encoder``, which says which sentences are near, and the answerers' ``prompt``; an
-    encoder that it does not name is ``encoder``, the search's. ``scoring`` goes to ``Scorer``, ``ranking`` to ``rank``, ``selection`` to ``balanced``. The
-    labelled sets of the open data are measured where all of that data is the evidence.
+    encoder that it does not name is ``encoder``, the search's. ``scoring`` goes to ``Scorer``,
+    ``ranking`` to ``rank``, ``selection`` to ``balanced``. The labelled sets of the open data are
+    measured where all of that data is the evidence.
     """
     answerers = list(answerers)
     search, prompt = encoder, profile.evidence.get("prompt", PROMPT)
     encoder = _own_encoder(profile, "encoder", search)
-    score = Scorer(load_backend(model), _own_encoder(profile, "sentence_encoder", search), **scoring)
+    of_sentences = _own_encoder(profile, "sentence_encoder", search)
+    score = Scorer(load_backend(model), of_sentences, **scoring)
     whole_open = evidence == "open" and not profile.limit
     sets = tuple(labelled.SETS) if whole_open else ("evidence-mini pairs", "judged")
     settings = {
