@@ -98,7 +98,6 @@ def test_killed_and_resumed_it_asks_no_recorded_question_twice(here, performed):
     assert len(log) - asked == log["request"].nunique() - kept, "what was kept was not asked again"
     (recording,) = here.recordings
     assert len(recording.read_text().splitlines()) == log["request"].nunique()
-    assert start(here).wait(timeout=600) == 0 and len(served(here)) == len(log)
 
 
 def test_the_five_answerers_are_asked_one_after_the_other(here, performed):
