@@ -30,6 +30,7 @@ from lib.methods.base import Budget, asked_once
 from lib.profiles import Profile, load_profile, methods_of
 from lib.readers import ChatReader
 from lib.report import reported
+from lib.studies.contradiction.answers import PROMPT
 from lib.studies.contradiction.answers import reported as of_contradiction
 from lib.studies.contradiction.evidence import HEADINGS, files_of, load_needs
 from lib.studies.contradiction.pools import CONDITIONS, MATCHED
@@ -154,11 +155,13 @@ def needs_of(p: Profile) -> int:
 
 
 def _evidence_tokens(p: Profile, measured: Mapping[str, float]) -> pd.DataFrame:
-    """As ``tokens``, of the contradiction study's answerers; every condition shows abstracts."""
+    """As ``tokens``, of the contradiction study's answerers; every condition shows abstracts, and
+    an answer whose prompt has no limit of words is costed at its cap."""
     asked = needs_of(p) * len([*CONDITIONS, *MATCHED])
     read = asked * (measured["answer_closed_book"] + p.k * ABSTRACT)
-    written = asked * WORDS * measured["tokens a word"]
     most = asked * ANSWERED
+    limited = p.evidence.get("prompt", PROMPT) == PROMPT
+    written = asked * WORDS * measured["tokens a word"] if limited else most
     rows = [
         (f"evidence: {s['name']}", s["llm"], *(n // (1 if s.get("every") else 6) for n in counts))
         for s in p.evidence.get("answerers", [])

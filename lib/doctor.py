@@ -27,6 +27,7 @@ from lib.base.downloads import DownloadError, Resource, check_answers, load_regi
 from lib.base.files import read_manifest
 from lib.data.medrag import DIM, NAMES, local_files, source_of
 from lib.data.passages import CORPORA
+from lib.embed import sources
 from lib.llm.chat import LLMError, in_parallel
 from lib.llm.engines import BUNDLED, weights_of
 from lib.model_files import check_files
@@ -145,15 +146,11 @@ def _archive(item: Resource) -> Path:
 
 def models(p: Profile) -> list[Need]:
     """The weights that run on this machine: the encoder's and, for leaflets, the NLI model's."""
-    options, name = p.encoder_options, p.encoder.partition("+")[0]
-    folders = [name.removeprefix("st:")] if name.startswith("st:") else []
-    if name == "medcpt":
-        folders = [
-            options.get(f"{tower.lower()}_model", f"ncbi/MedCPT-{tower}-Encoder")
-            for tower in ("Query", "Article")
-        ]
-    folders += [options["article"]] if "article" in options else []
-    found = [_need(f"encoder {it}", EVERYTHING, partial(_weights, it)) for it in folders]
+    folders = dict.fromkeys(sources(p.encoder, p.encoder_options), EVERYTHING)
+    for kind in ("encoder", "sentence_encoder"):  # the contradiction study's own
+        named = sources(p.evidence.get(kind, ""), p.evidence.get(f"{kind}_options", {}))
+        folders = dict.fromkeys(named, CONTRADICTION) | folders
+    found = [_need(f"encoder {it}", of, partial(_weights, it)) for it, of in folders.items()]
     nli = p.evidence["nli"]
     if nli == "pubmedbert" or nli.startswith("hub:"):
         from lib.studies.contradiction.nli import PUBMEDBERT

@@ -1,4 +1,4 @@
-"""Texts to unit vectors: one Encoder over MiniLM, MedCPT, sentence-transformers, servers, hashing.
+"""Texts to vectors: one Encoder over MiniLM, MedCPT, sentence-transformers, servers, hashing.
 
 An item is a text or a pair. For the article tower a pair is (title, text), for the query tower
 (question, text), as Query2Doc makes it. MedCPT reads a pair as two segments. Every other encoder
@@ -45,14 +45,15 @@ if TYPE_CHECKING:
 
 Tower = Literal["query", "article"]
 Item = str | tuple[str, str]
+Metric = Literal["cosine", "dot", "l2"]
 
 
 class Encoder(Protocol):
     """What every encoder offers.
 
     ``fingerprint`` covers all that changes a vector: hash of the model's files, pooling, tokens,
-    normalisation, precision; ``fingerprints`` does so per tower, so that another query length does
-    not make the vectors of a whole corpus stale. One that works faster on many texts also has
+    metric, precision; ``fingerprints`` does so per tower, so that another query length does not
+    make the vectors of a whole corpus stale. One that works faster on many texts also has
     ``chunk``, how many it is given at once, and ``encode_many`` (see ``ModelEncoder``).
     """
 
@@ -60,11 +61,14 @@ class Encoder(Protocol):
     dim: int
     fingerprint: str
     fingerprints: Mapping[str, str]
+    metric: Metric
+    """What nearness is: ``cosine`` (rows of length 1), ``dot`` or ``l2`` (rows as the model gives
+    them; l2: the nearest has the least Euclidean distance)."""
 
     def encode(
         self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
     ) -> np.ndarray:
-        """float32 (n, dim), rows of unit length in the order of ``items``; (0, dim) for none."""
+        """float32 (n, dim), rows in the order of ``items``, see ``metric``; (0, dim) for none."""
         ...
 
     def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
@@ -91,6 +95,9 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     ``st:<model>``: any sentence-transformers model or folder. Option ``article=<model or folder>``
     is a second tower, for passages: ``load_encoder("st:my/query", article="my/article")``.
     ``minilm+<adapter>``, also mpnet and st: with a LoRA adapter of ``data/adapters`` or a folder.
+    ``bge-small``, ``contriever``, ``specter``: models of the hub with the pooling, metric, query
+    prompt and form of a title that their papers and MedRAG use (``HUB``); each of these is an
+    option, and so is ``model``, a folder with a copy.
     ``openai:<model>@<address>``: a server with OpenAI's endpoint for embeddings; its key is
     CHR_LLM_KEY. Options ``dim`` (else one request asks for it), ``batch_size``, ``timeout_s``,
     ``max_retries``. Without an address it is CHR_LLM_URL.
@@ -104,7 +111,9 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     float32 on a CPU, float16 on CUDA; what 16 bits cannot hold is done again in float32),
     ``batch_size`` and ``processes`` (a device: by default 1 on a CPU, 2 on CUDA, so that one reads
     words while the other multiplies; each holds the model); minilm, mpnet and st also
-    ``max_tokens``. ``device`` may be a list: many texts are then shared by processes on each.
+    ``max_tokens``, ``pooling`` (cls, mean; by default what the model's folder says), ``metric``
+    (cosine, dot, l2: see ``Encoder``) and ``between``, what stands between a title and its text.
+    ``device`` may be a list: many texts are then shared by processes on each.
     On a CPU with bfloat16 of its own MiniLM read BioASQ's 21,231 snippets 1.1 times as fast in it,
     and .993 of the passages in the top five of 618 questions stayed.
 
@@ -116,6 +125,10 @@ def load_encoder(name: str, **options: Any) -> Encoder:
         return HashEncoder(**options)
     if name.startswith("openai:"):
         return _server_encoder(name.removeprefix("openai:"), **options)
+    if name in HUB:
+        _check_options(ModelEncoder, options, ("model",))
+        how = {**HUB[name], **options}
+        return ModelEncoder(name, how.pop("model"), **how)
     _check_options(ModelEncoder, options, _MEDCPT if name == "medcpt" else ())
     name, _, adapter = name.partition("+")
     if adapter:
@@ -134,9 +147,45 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     if name.startswith("st:") and name != "st:":
         return ModelEncoder(name, name.removeprefix("st:"), **options)
     raise ValueError(
-        f"unknown encoder {name!r}: use minilm, mpnet, medcpt, st:<model>, "
+        f"unknown encoder {name!r}: use minilm, mpnet, medcpt, {', '.join(HUB)}, st:<model>, "
         "openai:<model>@<address> or hash"
     )
+
+
+HUB: dict[str, dict[str, Any]] = {
+    "bge-small": {
+        "model": "BAAI/bge-small-en-v1.5",
+        "pooling": "cls",
+        "query_prompt": "Represent this sentence for searching relevant passages: ",
+    },
+    "contriever": {
+        "model": "facebook/contriever",
+        "pooling": "mean",
+        "metric": "dot",
+        "titles": True,
+    },
+    "specter": {
+        "model": "allenai/specter",
+        "pooling": "cls",
+        "metric": "l2",
+        "titles": True,
+        "between": "[SEP]",
+    },
+}
+"""Encoders of the hub by name, with the options that their models do not state themselves: bge as
+its model card has it, Contriever and SPECTER as MedRAG searches with them."""
+
+
+def sources(name: str, options: Mapping[str, Any]) -> list[str]:
+    """Hub names or folders of the weights that an encoder opens on this machine and that no package
+    brings: one a tower."""
+    name = name.partition("+")[0]
+    if name == "medcpt":
+        towers = ("Query", "Article")
+        return [options.get(f"{it.lower()}_model", f"ncbi/MedCPT-{it}-Encoder") for it in towers]
+    found = [name.removeprefix("st:")] if name.startswith("st:") else []
+    found += [{**HUB[name], **options}["model"]] if name in HUB else []
+    return found + ([options["article"]] if "article" in options else [])
 
 
 _MEDCPT = ("query_model", "article_model", "query_tokens", "article_tokens")
@@ -210,6 +259,9 @@ class ModelEncoder:
         query_prompt: str | None = None,
         passage_prompt: str | None = None,
         titles: bool = False,
+        between: str = ". ",
+        pooling: str | None = None,
+        metric: Metric = "cosine",
         processes: int | None = None,
     ):
         self.devices = [device] if isinstance(device, str) else list(device or _gpus() or ["cpu"])
@@ -220,6 +272,14 @@ class ModelEncoder:
         self._precision = precision or ("float16" if on_gpu else "float32")
         if self._precision not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"unknown precision {precision!r}: use float32, bfloat16 or float16")
+        if pooling not in (None, "cls", "mean") or metric not in ("cosine", "dot", "l2"):
+            raise ValueError(
+                f"no pooling {pooling!r} with metric {metric!r}: pooling is cls or mean, metric "
+                "cosine, dot or l2"
+            )
+        self.metric = metric
+        self._pooling = "cls" if cls_pairs else pooling
+        self._between = between
         self._adapter = adapter
         self.name = f"{name}+{adapter.name}" if adapter else name
         self.pairs = cls_pairs
@@ -257,15 +317,15 @@ class ModelEncoder:
         for tower, (folder, max_tokens) in self._folder_and_tokens.items():
             tokens = max_tokens or self._model(tower).max_seq_length
             family = self.name.split(":")[0].split("+")[0]
-            pooling = "cls" if self.pairs else "own"
-            parts = [family, digests[folder], f"{pooling} pooling", f"{tokens} tokens", "unit"]
-            parts.append(self._precision)
+            pooling = f"{self._pooling or 'own'} pooling"
+            length = "unit" if self.metric == "cosine" else self.metric
+            parts = [family, digests[folder], pooling, f"{tokens} tokens", length, self._precision]
             if self._adapter:
                 parts.append(f"adapter {read_card(self._adapter)['sha256'][:16]}")
             if self._given_prompts[tower] is not None:
                 parts.append(f"prompt {self._given_prompts[tower]!r}")
             if tower == "article" and self.titles and not self.pairs:
-                parts.append("titles")
+                parts.append("titles" + (f" {self._between!r}" if self._between != ". " else ""))
             found[tower] = "|".join(parts)
         return found
 
@@ -283,7 +343,7 @@ class ModelEncoder:
         key = (folder, tokens, precision or self._precision)
         with self._lock:
             if key not in self._opened:
-                model = _open(folder, tokens, self.pairs, self.devices[0], key[-1])
+                model = _open(folder, tokens, self._pooling, self.devices[0], key[-1])
                 if self._adapter:
                     model[0].model = merged(model[0].model, self._adapter)
                 pack_linear_layers(model)
@@ -319,7 +379,8 @@ class ModelEncoder:
             read = list(row_of)
             again = [read[row] for row in broken]
             rows[broken] = self._embedded(again, tower, "float32", progress)
-        return _unit(rows)[[row_of[text] for text in texts]]  # one that comes twice is read once
+        rows = _unit(rows) if self.metric == "cosine" else _finite(rows)
+        return rows[[row_of[text] for text in texts]]  # one that comes twice is read once
 
     def encode_many(
         self, chunks: Iterable[Sequence[Item]], tower: Tower = "query"
@@ -371,7 +432,8 @@ class ModelEncoder:
             told.append(f"{which}{_pooling(self._model(tower))}, reads {reads}")
         prompts = {tower: self._prompt(tower) for tower in self._given_prompts}
         told += [f"{tower} prompt {prompt!r}" for tower, prompt in prompts.items() if prompt]
-        return f"{self.name}: {self.dim} dimensions, vectors of length 1; {'; '.join(told)}"
+        length = "of length 1" if self.metric == "cosine" else f"as they are, for {self.metric}"
+        return f"{self.name}: {self.dim} dimensions, vectors {length}; {'; '.join(told)}"
 
     def pieces(self, item: tuple[str, str], tokens: int, overlap: int = 0) -> list[str]:
         """The text of a (title, text) article in pieces, of which ``tokens`` at most are read each.
@@ -443,7 +505,7 @@ class ModelEncoder:
     def _as_read(self, item: Item, tower: Tower) -> Item:
         """What the model is given for an item: one text, or for MedCPT a pair of segments."""
         if not self.pairs:
-            return _single(item, tower, self.titles)
+            return _single(item, tower, self.titles, self._between)
         if isinstance(item, str):
             return ("", item) if tower == "article" else item
         if tower == "article":
@@ -473,6 +535,8 @@ class ModelEncoder:
 
 class HashEncoder:
     """Words and word pairs hashed into signed buckets (CRC-32): no model, the same everywhere."""
+
+    metric: Metric = "cosine"
 
     def __init__(self, dim: int = 256, titles: bool = False):
         self.name, self.dim, self.titles = "hash", dim, titles
@@ -510,6 +574,8 @@ class ServerEncoder:
     long a text the server reads is not known here. ``dim`` is checked in every answer; without it
     the server is asked at once, with two texts that have to differ.
     """
+
+    metric: Metric = "cosine"
 
     def __init__(
         self,
@@ -604,13 +670,13 @@ def _gpus() -> list[str]:
     return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
 
 
-def _single(item: Item, tower: Tower, titles: bool) -> str:
+def _single(item: Item, tower: Tower, titles: bool, between: str = ". ") -> str:
     """An item as one text: an article without its title or behind it, a question and its text."""
     if isinstance(item, str):
         return item
     title, text = item
     if tower == "article":
-        return f"{title}. {text}" if titles and title else text
+        return f"{title}{between}{text}" if titles and title else text
     return f"{title} {text}"
 
 
@@ -623,14 +689,24 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / norms
 
 
-def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precision: str) -> Any:
-    """Load a sentence-transformers model; with ``cls``, a plain BERT that gives its CLS vector."""
+def _finite(rows: np.ndarray) -> np.ndarray:
+    """The rows as they are; a ValueError for one that is not finite."""
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise ValueError(f"item {bad[0]} has a vector that is not finite")
+    return rows
+
+
+def _open(
+    folder: Path, max_tokens: int | None, pooling: str | None, device: str, precision: str
+) -> Any:
+    """Load a sentence-transformers model; with ``pooling``, a plain BERT and that (cls, mean)."""
     from safetensors import SafetensorError
 
     quiet()
     with load_warnings() as told:
         try:
-            model = _loaded(folder, cls, device, precision)
+            model = _loaded(folder, pooling, device, precision)
         except (
             OSError,
             RuntimeError,
@@ -661,17 +737,17 @@ def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precisio
     return model
 
 
-def _loaded(folder: Path, cls: bool, device: str, precision: str) -> Any:
+def _loaded(folder: Path, pooling: str | None, device: str, precision: str) -> Any:
     """What sentence-transformers makes of a folder."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
     kwargs = {"dtype": getattr(torch, precision), "local_files_only": True}
-    if not cls:
+    if not pooling:
         return SentenceTransformer(str(folder), device=device, model_kwargs=kwargs)
     bert = Transformer(str(folder), model_kwargs=kwargs)
-    parts = [bert, Pooling(bert.get_embedding_dimension(), pooling_mode="cls")]
+    parts = [bert, Pooling(bert.get_embedding_dimension(), pooling_mode=pooling)]
     return SentenceTransformer(modules=parts, device=device)
 
 

@@ -305,7 +305,7 @@ def _document_passages(file: Path, report: Report) -> Iterator[tuple[str, Passag
     name = file.relative_to(home).as_posix()
     try:
         if file.suffix.lower() == ".pdf":
-            title, text = _read_pdf(file)
+            title, text = read_pdf(file)
         else:
             text = _decoded(file.read_bytes(), name)
             title = _heading(text) if file.suffix.lower() == ".md" else ""
@@ -320,7 +320,7 @@ def _document_passages(file: Path, report: Report) -> Iterator[tuple[str, Passag
         yield pid, Passage(pid, title or file.stem, piece, OWN, {"doc": name})
 
 
-def _read_pdf(file: Path) -> tuple[str, str]:
+def read_pdf(file: Path) -> tuple[str, str]:
     """Title and text of a PDF; ValueError where it cannot be read (a password, a broken file)."""
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError

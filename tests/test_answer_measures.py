@@ -47,6 +47,26 @@ def test_vsim_is_cosine_and_dot_product_of_means_over_known_words():
     assert all(map(math.isnan, answers.vsim("x", "a", vectors).values()))
 
 
+def test_vsim_is_gensims_n_similarity_with_our_settings_or_its_own():
+    from gensim.models import Word2Vec
+
+    texts = ["the drug lowers blood pressure and the risk of stroke"] * 6
+    texts += ["the drug raises blood sugar and not the pressure"] * 6 + ["a rare word"]
+    said, wanted = "the drug lowers pressure, unseen", "blood sugar and the risk rare"
+    for how in (answers.WORD2VEC, {}):
+        vectors = answers.word_vectors(texts, **how)
+        corpus = [answers.words(text) for text in texts]
+        model = Word2Vec(corpus, seed=0, workers=1, **how)
+        got = answers.vsim(said, wanted, vectors)
+        one, other = ([w for w in answers.words(t) if w in model.wv] for t in (said, wanted))
+        assert got["vsim_cosine"] == pytest.approx(model.wv.n_similarity(one, other), abs=1e-6)
+        means = [sum(model.wv[w] for w in ws) / len(ws) for ws in (one, other)]
+        dot = sum(float(a) * float(b) for a, b in zip(*means, strict=True))
+        assert got["vsim_dot"] == pytest.approx(dot, rel=1e-5)
+        assert "rare" not in model.wv, "seen once"
+    assert (model.sg, model.min_count, model.epochs) == (0, 5, 5)
+
+
 def test_bertscore_is_greedy_matching():
     from sentence_transformers import SentenceTransformer
 

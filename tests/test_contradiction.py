@@ -24,6 +24,7 @@ class ByWords:
     """A scorer that needs no model: CNT is the share of the words of two texts that differ."""
 
     threshold: float = 0.0
+    direction: str = "max"
     backend = None
 
     def fitted(self, couples):

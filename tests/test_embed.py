@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from lib import embed
 from lib.base.files import read_manifest, sha256_file
 from lib.base.paths import ROOT
-from lib.embed import HashEncoder, load_encoder
+from lib.embed import HUB, HashEncoder, load_encoder, sources
 from lib.embed_pool import encode_chunks
 from lib.llm.chat import LLMError
 from lib.model_files import minilm_folder
@@ -187,6 +187,59 @@ def test_medcpt_is_the_cls_vector_of_each_tower_with_titles_as_segments(towers):
 
 
 # other models ------------------------------------------------------------------------------------
+
+
+def pooled(folder, text: str, pooling: str) -> np.ndarray:
+    """The vector of one text as the model gives it, computed with transformers alone."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
+    with torch.inference_mode():
+        rows = AutoModel.from_pretrained(folder)(**tokens).last_hidden_state[0].numpy()
+    return rows[0] if pooling == "cls" else rows.mean(axis=0)
+
+
+READ_AS = {
+    "bge-small": ("cls", "Represent this sentence for searching relevant passages: ", "a dose"),
+    "contriever": ("mean", "", "fever. a dose"),
+    "specter": ("cls", "", "fever[SEP]a dose"),
+}
+"""Pooling, what stands before a query, and how (fever, a dose) is read as an article."""
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_encoders_of_the_hub_have_their_own_pooling_and_metric(name, towers, own_folders):
+    pooling, prompt, article = READ_AS[name]
+    encoder = load_encoder(name, model=towers[0], device="cpu")
+    wanted = {
+        "query": [pooled(towers[0], prompt + "sign of pain", pooling)],
+        "article": [pooled(towers[0], article, pooling), pooled(towers[0], "a dose", pooling)],
+    }
+    items = {"query": ["sign of pain"], "article": [("fever", "a dose"), ("", "a dose")]}
+    for tower, rows in wanted.items():
+        rows = np.stack(rows)
+        assert not np.allclose(np.linalg.norm(rows, axis=1), 1, atol=0.1)
+        if encoder.metric == "cosine":
+            rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        got = encoder.encode(items[tower], tower, progress=False)
+        assert np.allclose(got, rows, atol=1e-5)
+        assert np.array_equal(encode_small(items[tower], encoder, tower), got), "kept as it is"
+    assert encoder.metric == {"contriever": "dot", "specter": "l2"}.get(name, "cosine")
+    # The same weights under another metric: by cosine every row has length 1.
+    unit = load_encoder(name, model=towers[0], device="cpu", metric="cosine")
+    assert np.allclose(np.linalg.norm(unit.encode(["a dose"], "article"), axis=1), 1, atol=1e-6)
+    assert (unit.fingerprint == encoder.fingerprint) == (encoder.metric == "cosine")
+    with pytest.raises(ValueError, match="no pooling 'max' with metric"):
+        load_encoder(name, model=towers[0], pooling="max")
+
+
+def test_where_the_weights_of_an_encoder_are_from():
+    assert sources("specter", {}) == ["allenai/specter"]
+    assert sources("bge-small", {"model": "/m"}) == ["/m"]
+    assert sources("medcpt", {"query_model": "/q"}) == ["/q", "ncbi/MedCPT-Article-Encoder"]
+    assert sources("st:a/b+c", {"article": "d"}) == ["a/b", "d"]
+    assert sources("minilm", {}) == sources("hash", {}) == sources("", {}) == []
 
 
 def test_prompts_of_a_model_are_used_per_tower_and_its_folder_is_no_fingerprint(towers, tmp_path):

@@ -93,7 +93,11 @@ def test_what_there_is_not_is_said(tmp_path):
     leaflets(tmp_path)
     wrong = {
         "mini": (evidence.load_evidence, ValueError, "no evidence 'mini'; there are: evidence-mi"),
-        "tga:data/none": (evidence.load_needs, FileNotFoundError, "as [*].txt into data/none, or"),
+        "tga:data/none": (
+            evidence.load_needs,
+            FileNotFoundError,
+            "[*].txt or [*].pdf into data/none",
+        ),
         f"tga:{tmp_path}": (evidence.load_needs, ValueError, "none of 1 leaflets can be read; the"),
     }
     for name, (load, error, message) in wrong.items():

@@ -20,6 +20,7 @@ from lib.forms import (
     write_qrels,
     write_trec_run,
 )
+from tests.rehearsal.stand_ins import pdf
 
 GOUT = "Needle-shaped crystals that are negatively birefringent."
 SEPSIS = "Fever, a fast pulse and low blood pressure."
@@ -103,26 +104,6 @@ def test_everything_that_is_wrong_with_passages_is_listed_at_once_with_its_line(
     with pytest.raises(ValueError, match="faults"):
         list(stream_passages(report))
     assert report.read == 1 and report.empty == 1
-
-
-def pdf(text: str) -> bytes:
-    """The smallest file of one page that says ``text``."""
-    drawn = f"BT /F1 12 Tf 40 100 Td ({text}) Tj ET".encode()
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 200]/Contents 4 0 R"
-        b"/Resources<</Font<</F1 5 0 R>>>>>>",
-        b"<</Length %d>>stream\n%s\nendstream" % (len(drawn), drawn),
-        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    body, places = b"%PDF-1.4\n", []
-    for number, one in enumerate(objects, 1):
-        places.append(len(body))
-        body += b"%d 0 obj%s endobj\n" % (number, one)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    start = b"xref\n0 6\n0000000000 65535 f \n" + table
-    return body + start + b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(body)
 
 
 def test_a_folder_of_documents_is_cut_into_passages_and_other_files_are_named(tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,10 +12,12 @@ from hypothesis import strategies as st
 from lib.studies.contradiction.evidence import (
     HEADINGS,
     Need,
+    files_of,
     load_needs,
     read_cmi,
     read_label,
 )
+from tests.rehearsal.stand_ins import pdf
 
 BODIES = {
     n: f"Answer {n} about the tablets.\nSee Section {n % 6 + 1}.\n\n" + "More text. " * 12
@@ -180,3 +185,25 @@ def test_six_real_labels_give_their_headings(mirror, own_folders):
     }
     assert needs[0].answer == "VIAGRA is indicated for the treatment of erectile dysfunction."
     assert sum(len(need.answer.split()) for need in needs) == 27_958
+
+
+# PDF ---------------------------------------------------------------------------------------------
+
+
+def test_a_leaflet_as_a_pdf_says_what_its_text_says(tmp_path, capsys):
+    (tmp_path / "abacavir.pdf").write_bytes(pdf(cmi()))
+    (tmp_path / "scan.PDF").write_bytes(pdf(""))
+    (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.4 and no more")
+    (tmp_path / "notes.md").write_text(cmi("NOTES"))
+    read = load_needs(f"tga:{tmp_path}")
+    assert [replace(need, qid="x" + need.qid[-2:]) for need in read] == expected("ABACAVIR")
+    told = capsys.readouterr().err
+    assert "2 of 3 leaflets are left out: broken.pdf, scan.PDF; the first because" in told
+    assert "a PDF that cannot be read" in told
+    (tmp_path / "abacavir.txt").write_text(cmi("THE TEXT"))
+    assert {need.medicine for need in load_needs(f"tga:{tmp_path}")} == {"THE TEXT"}
+    assert [Path(name).name for name in files_of(f"tga:{tmp_path}")] == [
+        "abacavir.txt",
+        "broken.pdf",
+        "scan.PDF",
+    ]

@@ -173,8 +173,14 @@ def check_names(profile: Profile) -> None:
         check_names(replace(profile, **profile.generated, generated={}))
 
 
+_OF_EVIDENCE = (
+    *("name", "nli", "email", "answerers", "prompt", "scoring", "ranking", "selection", "measures"),
+    *("encoder", "encoder_options", "sentence_encoder", "sentence_encoder_options"),
+)
+
+
 def _evidence(settings: dict) -> dict:
-    refuse_unknown("[evidence] has no field", settings, ("name", "nli", "email", "answerers"))
+    refuse_unknown("[evidence] has no field", settings, _OF_EVIDENCE)
     for answerer in TypeAdapter(list[dict]).validate_python(settings.get("answerers", [])):
         known = ("name", "llm", "every")
         refuse_unknown("an answerer of [evidence] has no setting", answerer, known)
@@ -246,8 +252,9 @@ class Profile:
     generated: dict
     """What a model really writes: its ``llm``, the ``sample`` per set, ``methods`` settings."""
     evidence: Annotated[dict, AfterValidator(_evidence)]
-    """For the contradiction study: ``name`` of its evidence, ``nli`` model, ``answerers``, and
-    the ``email`` that PubMed is told (else NCBI_EMAIL)."""
+    """For the contradiction study: ``name`` of its evidence, ``nli`` model, ``answerers`` and their
+    ``prompt``, the ``email`` that PubMed is told (else NCBI_EMAIL), the ``encoder`` of abstracts
+    and the ``sentence_encoder``, with options (else the search's), changes to its ``SETTINGS``."""
     backend: Literal["faiss", "torch", "int8", "compressed", "auto"]
     """How passages are searched: faiss, torch or int8 (exact), compressed, or auto."""
     devices: tuple[str, ...]

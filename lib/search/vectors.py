@@ -396,7 +396,7 @@ def _checked(rows: np.ndarray, encoder: Encoder, label: str, asked: range) -> np
     """What the encoder gave for the texts of these rows, as float32.
 
     Whatever it gives would be stored for good, so ValueError for anything but a row of length 1
-    for each text.
+    for each text (a finite one, where the encoder's metric is not the cosine).
     """
     rows = np.asarray(rows, dtype=np.float32)
     if rows.shape != (len(asked), encoder.dim):
@@ -405,8 +405,10 @@ def _checked(rows: np.ndarray, encoder: Encoder, label: str, asked: range) -> np
             f"not {(len(asked), encoder.dim)}: a row for each text; nothing of them was stored"
         )
     # A NaN is not close either, so it is found too.
-    unit_length = np.abs(np.linalg.norm(rows, axis=1) - 1) < 2e-3
-    if not unit_length.all():
-        bad = asked[np.flatnonzero(~unit_length)[0]]
-        raise ValueError(f"{encoder.name} on {label}: row {bad} is not of length 1")
+    lengths, is_unit = np.linalg.norm(rows, axis=1), encoder.metric == "cosine"
+    good = np.abs(lengths - 1) < 2e-3 if is_unit else np.isfinite(lengths)
+    if not good.all():
+        bad = asked[np.flatnonzero(~good)[0]]
+        what = "of length 1" if is_unit else "finite"
+        raise ValueError(f"{encoder.name} on {label}: row {bad} is not {what}")
     return rows

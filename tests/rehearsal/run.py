@@ -127,7 +127,8 @@ _BUNDLED = 'questions = ["ddx-mini"]\nbenchmarks = ["ddx-mini"]\n'
 
 def filled_in(here: Rehearsal, url: str, questions: str) -> str:
     """The shipped profile, of which nothing is changed but these places."""
-    towers = [stand_ins.tower(here.folder / name, i) for i, name in enumerate(("query", "article"))]
+    names = ("query", "article", "abstracts", "sentences")
+    towers = [stand_ins.tower(here.folder / name, i) for i, name in enumerate(names)]
     asked = "ddx-mini's questions" if _BUNDLED in questions else "the paper's questions"
     title = f"rehearsal: SmolLM2-135M under the paper's model names, {asked}"
     text = SHIPPED.read_text(encoding="utf-8")
@@ -137,6 +138,8 @@ def filled_in(here: Rehearsal, url: str, questions: str) -> str:
         (r"data/leaflets", f"{here.folder}/leaflets"),
         (r'(?m)^email = ""', 'email = "rehearsal@example.org"'),
         (r'"pubmedbert"', f'"hub:{save_nli(here.folder / "nli")}"'),
+        (r"# (encoder_options = .*model = ).*}", rf'\1"{towers[2]}"}}'),
+        (r"# (sentence_encoder_options = .*model = ).*}", rf'\1"{towers[3]}"}}'),
         (r"# query_model = .*", f'query_model = "{towers[0]}"'),
         (r"# article_model = .*", f'article_model = "{towers[1]}"'),
         (r"(?m)^title = .*", f'title = "{title}"'),

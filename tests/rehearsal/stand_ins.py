@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 from lib.base.files import atomic_write, canonical_json
@@ -141,14 +142,50 @@ MEDICINES = 2
 
 
 def leaflets(folder: Path, headings: int = 0) -> None:
-    """TGA leaflets of evidence-mini's medicines, as text: the first so many headings, or all six,
-    and their answers."""
+    """TGA leaflets of evidence-mini's medicines, the first as text and the second as a PDF: the
+    first so many headings, or all six, and their answers."""
     texts: dict[str, list[str]] = {}
     for need in load_needs("evidence-mini"):
         heading = HEADINGS[need.heading].format(need.medicine)
         texts.setdefault(need.medicine, []).append(f"{need.heading}. {heading}\n{need.answer}\n")
-    for medicine in list(texts)[:MEDICINES]:
-        atomic_write(folder / f"{medicine}.txt", "\n".join(texts[medicine][: headings or None]))
+    for i, medicine in enumerate(list(texts)[:MEDICINES]):
+        text = "\n".join(texts[medicine][: headings or None])
+        if i % 2:
+            atomic_write(folder / f"{medicine}.pdf", pdf(text))
+        else:
+            atomic_write(folder / f"{medicine}.txt", text)
+
+
+def pdf(text: str) -> bytes:
+    """A small PDF that says ``text``: lines of at most 90 letters, 50 on a page."""
+    lines = [part for line in text.splitlines() for part in wrap(line, 90) or [""]]
+    pages = [lines[start : start + 50] for start in range(0, len(lines), 50)] or [[]]
+    places = range(4, 4 + 2 * len(pages), 2)
+    kids = " ".join(f"{place} 0 R" for place in places)
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        f"<</Type/Pages/Kids[{kids}]/Count {len(pages)}>>".encode(),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>",
+    ]
+    for place, page in zip(places, pages, strict=True):
+        shown = [re.sub(r"([()\\])", r"\\\1", line) for line in page]
+        drawn = "BT /F1 10 Tf 14 TL 40 780 Td " + "".join(f"({line}) Tj T*\n" for line in shown)
+        data = f"{drawn}ET".encode("cp1252")
+        objects += [
+            b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 820]/Contents %d 0 R"
+            b"/Resources<</Font<</F1 3 0 R>>>>>>" % (place + 1),
+            b"<</Length %d>>stream\n%s\nendstream" % (len(data), data),
+        ]
+    body, starts = b"%PDF-1.4\n", []
+    for number, one in enumerate(objects, 1):
+        starts.append(len(body))
+        body += b"%d 0 obj%s endobj\n" % (number, one)
+    table = b"".join(b"%010d 00000 n \n" % start for start in starts)
+    size = len(objects) + 1
+    end = b"xref\n0 %d\n0000000000 65535 f \n%s" % (size, table)
+    return (
+        body + end + b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (size, len(body))
+    )
 
 
 def pubmed(folder: Path) -> None:
@@ -160,7 +197,8 @@ def pubmed(folder: Path) -> None:
         def _send(self, kind: str, asked: dict) -> str:
             if kind == "esearch":
                 words = set(re.findall(r"\w+", asked["term"].lower()))
-                ids = [i for i, a in abstracts.items() if a.medicine.lower() in words]
+                names = {i: set(a.medicine.lower().split()) for i, a in abstracts.items()}
+                ids = [i for i, name in names.items() if name <= words]
                 return json.dumps({"esearchresult": {"count": len(ids), "idlist": ids}})
             if kind == "efetch":
                 return _articles({i: abstracts[i] for i in asked["id"].split(",")})

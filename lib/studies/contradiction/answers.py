@@ -52,6 +52,14 @@ EXTRACT = "extractive, no LLM"
 KINDS = ("answer", "truncated", "echo", "insufficient", "empty", "not run")
 """What an answer is: see ``kind_of_answer``; "not run" where nobody recorded it."""
 
+PROMPT = "evidence_answer"
+"""What answerers are asked with: at most 100 words. ``evidence_answer_any_length`` sets no limit,
+as the paper states none."""
+
+WORD2VEC = {"vector_size": 100, "window": 5, "min_count": 2, "sg": 1, "epochs": 20}
+"""Settings of gensim's Word2Vec: skip-gram, words seen twice. The paper names no settings: with
+``{}`` they are gensim's own (CBOW, words seen five times, five epochs)."""
+
 _SIMILAR, _MOST, _LEAST = CONDITIONS
 _COMPARED = ((_MOST, _SIMILAR), (_MOST, _LEAST), (_LEAST, _SIMILAR), MATCHED)
 """The conditions that are compared: the first of each couple against the second."""
@@ -136,6 +144,7 @@ def chat_answers(
     *,
     every: bool = False,
     workers: int = 8,
+    prompt: str = PROMPT,
 ) -> pd.DataFrame:
     """The same by a chat model, at temperature 0 and at most 256 tokens, as in the paper.
 
@@ -148,14 +157,14 @@ def chat_answers(
         needs = [pools.needs[qid] for qid in chosen["qid"]]
         chosen = chosen[[need.heading == heading_of[need.medicine] for need in needs]]
     model = connect(llm)
-    prompt = load_prompt("evidence_answer")
+    asked_with = load_prompt(prompt)
 
     def ask(context: tuple[str, list[str]]) -> tuple[str | None, str, str]:
         qid, ids = context
         question = pools.needs[qid].question
         abstracts = [pools.evidence[i] for i in ids]
         shown = [f"[{n}] ({own.year}) {own.text}" for n, own in enumerate(abstracts, 1)]
-        request = prompt.messages(abstracts="\n".join(shown), question=question)
+        request = asked_with.messages(abstracts="\n".join(shown), question=question)
         try:
             with model.tag("contradiction", qid):
                 reply = model.generate(request, max_tokens=256)[0]
@@ -174,18 +183,21 @@ def measured_answers(
     encoder: Encoder,
     chats: Iterable[Mapping[str, Any]],
     bert: str | None = None,
+    word2vec: Mapping[str, Any] = WORD2VEC,
+    prompt: str = PROMPT,
     **divergence: Any,
 ) -> pd.DataFrame:
     """All answers, measured: qid, medicine, condition, answerer, kind, how, words, METRICS.
 
-    ``chats`` are settings of ``chat_answers``. Measures are against the leaflet's answer; word
-    vectors are trained on the abstracts and the leaflets' answers. ``bert`` and ``divergence`` as
-    for ``score_answers``. Whatever has a word is measured, of whichever ``kind`` it is.
+    ``chats`` are settings of ``chat_answers``, asked one after the other with ``prompt``. Measures
+    are against the leaflet's answer; word vectors are trained on the abstracts and the leaflets'
+    answers (``word_vectors``). ``bert`` and ``divergence`` as for ``score_answers``. Whatever has a
+    word is measured, of whichever ``kind`` it is.
     """
     references = {qid: need.answer for qid, need in pools.needs.items()}
-    vectors = word_vectors([*pools.texts.values(), *references.values()])
+    vectors = word_vectors([*pools.texts.values(), *references.values()], **word2vec)
     parts = [extracts(pools, chosen, encoder)]
-    parts += [chat_answers(pools, chosen, **chat) for chat in chats]
+    parts += [chat_answers(pools, chosen, prompt=prompt, **chat) for chat in chats]
     table = pd.concat(parts, ignore_index=True)
     table["words"] = [len(words(text)) for text in table["answer"].fillna("")]
     table = score_answers(table, references, encoder, vectors, bert, **divergence)
@@ -229,22 +241,22 @@ def divergences(
     return {"jsd": float(jensenshannon(p, q, base=base) ** 2), "kld": float(kld)}
 
 
-def word_vectors(texts: Sequence[str], size: int = 100) -> Any:
-    """gensim's Word2Vec vectors of a corpus: skip-gram, window 5, words seen twice, 20 epochs.
+def word_vectors(texts: Sequence[str], **how: Any) -> Any:
+    """gensim's Word2Vec vectors of a corpus; ``how`` are its settings, such as ``WORD2VEC``.
 
     One worker and a seed, so that the same texts give the same vectors. Trained on what is at hand,
     they know few words; the paper does not name its vectors.
     """
     from gensim.models import Word2Vec
 
-    how = {"window": 5, "min_count": 2, "sg": 1, "epochs": 20, "seed": 0, "workers": 1}
-    return Word2Vec([words(text) for text in texts], vector_size=size, **how).wv
+    return Word2Vec([words(text) for text in texts], **{"seed": 0, "workers": 1, **how}).wv
 
 
 def vsim(answer: str, reference: str, vectors: Any) -> dict[str, float]:
     """``vsim_cosine`` and ``vsim_dot``, the dot product, of the mean word vectors of two texts.
 
-    Means are over the words that have a vector; both are NaN where a text has none.
+    The cosine is what gensim's ``n_similarity`` gives. Means are over the words that have a vector;
+    both are NaN where a text has none.
     """
     rows_a = [vectors[word] for word in words(answer) if word in vectors]
     rows_b = [vectors[word] for word in words(reference) if word in vectors]

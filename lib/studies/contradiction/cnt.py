@@ -169,7 +169,7 @@ def document_cnt(values: Mapping[tuple[str, str], float], ids: Sequence[str]) ->
     """CNT(d) of every id: the mean of CNT(d, d') over the others; 0 for a document alone.
 
     ``values`` has CNT by (a, b). Where only (b, a) is there that is taken: right for the directions
-    "max" and "mean", which do not depend on the order, and not for "forward".
+    "max" and "mean", which do not depend on the order; for "forward" both are there.
     """
     found = {}
     for a in ids:

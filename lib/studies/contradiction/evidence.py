@@ -3,8 +3,8 @@
 ``evidence-mini`` is bundled. ``open`` is the PubMedQA abstracts that have a year, each with its
 conclusion, and the Evidence Inference articles that have an abstract, with the effect directions
 that doctors read off them; neither has citation counts. ``labels`` is the same abstracts, asked the
-six questions of real FDA labels. ``tga:<folder>`` asks PubMed about every TGA leaflet (``*.txt``)
-in a folder, relative to the project's root; what cannot be read is named.
+six questions of real FDA labels. ``tga:<folder>`` asks PubMed about every TGA leaflet (``*.txt`` or
+``*.pdf``) in a folder, relative to the project's root; what cannot be read is named.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from lib.base.files import read_jsonl
 from lib.base.paths import DATA, ROOT
 from lib.data.judgments import read_findings
 from lib.data.passages import parse_xml, tidy
+from lib.forms import read_pdf
 
 UNKNOWN = -1
 """``Evidence.citations`` when the source has no count: not the same as never cited."""
@@ -127,12 +128,14 @@ def load_needs(name: str) -> list[Need]:
         files = {file.name: file for file in _leaflets(folder)}
         if not files:
             raise FileNotFoundError(
-                f"no leaflets: put TGA leaflets as *.txt into {folder}, or set evidence = "
-                "'evidence-mini'"
+                f"no leaflets: put TGA leaflets as *.txt or *.pdf into {folder}, or set "
+                "evidence = 'evidence-mini'"
             )
 
         def read(file: Path) -> list[Need]:
-            return read_cmi(file.read_text(encoding="utf-8"), file.stem)
+            is_pdf = file.suffix.lower() == ".pdf"
+            text = read_pdf(file)[1] if is_pdf else file.read_text(encoding="utf-8")
+            return read_cmi(text, file.stem)
 
         return [need for _, needs in readable(files, read, "leaflets") for need in needs]
     if name == "labels":
@@ -150,7 +153,10 @@ def load_needs(name: str) -> list[Need]:
 
 
 def _leaflets(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).glob("*.txt"))
+    """A file a medicine: where one is there as text and as a PDF, the text."""
+    found = sorted((ROOT / folder).glob("*.*"), key=lambda file: (file.suffix.lower(), file.name))
+    files = {file.stem: file for file in found if file.suffix.lower() in (".pdf", ".txt")}
+    return sorted(files.values())
 
 
 def readable(items: Mapping[str, Any], reader: Callable, what: str) -> list[tuple[Any, Any]]:

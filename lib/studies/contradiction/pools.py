@@ -322,7 +322,8 @@ def score_couples(
     """a, b, the fields of PairScore and the ``threshold`` of each couple of ids, sorted by a and b.
 
     It is a table to be stored (see ``nine_digits``). Couples are scored in the order given: those
-    of one pool in one block share their sentences.
+    of one pool in one block share their sentences. Where the order of a pair counts ("forward"),
+    ``back`` is CNT of b and a, in this order.
     """
     ordered = [(evidence[a].text, evidence[b].text) for a, b in sorted(couples)]
     score = score.fitted(ordered)
@@ -330,7 +331,11 @@ def score_couples(
     scores = pd.DataFrame(score(texts), columns=PairScore._fields)
     table = pd.DataFrame(couples, columns=["a", "b"]).join(scores)
     table = table.assign(threshold=score.threshold)
-    return nine_digits(table.sort_values(["a", "b"], ignore_index=True), _DIGITS)
+    digits = _DIGITS
+    if score.direction == "forward":
+        table["back"] = [found.value for found in score([(b, a) for a, b in texts])]
+        digits = (*_DIGITS, "back")
+    return nine_digits(table.sort_values(["a", "b"], ignore_index=True), digits)
 
 
 def reranked(
@@ -342,6 +347,8 @@ def reranked(
     """What ``Pools.ranked`` is with ``ranking``, the settings of ``rank``, of the abstracts in
     ``ids_of`` (default: those of ``pools``)."""
     value = pools.pairs.set_index(["a", "b"])["value"].to_dict()
+    if "back" in pools.pairs:
+        value |= pools.pairs.set_index(["b", "a"])["back"].to_dict()
     parts = []
     for qid, ids in (ids_of or pools.ids_of).items():
         abstracts = {i: pools.evidence[i] for i in ids}

@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lib.base.files import canonical_json
+from lib.base.parameters import refuse_unknown
 from lib.base.paths import DATA, REPORTED
 from lib.base.provenance import make_or_reuse
-from lib.embed import Encoder
+from lib.embed import Encoder, load_encoder
+from lib.llm.prompts import load_prompt
 from lib.model_files import ADAPTERS, CARD
 from lib.profiles import Profile
 from lib.report import nine_digits
 from lib.studies.contradiction import answers, checks, labelled
+from lib.studies.contradiction.answers import PROMPT
 from lib.studies.contradiction.cnt import Scorer
 from lib.studies.contradiction.evidence import PERIODS, files_of, period_of
 from lib.studies.contradiction.labelled import with_sentences
@@ -34,6 +38,38 @@ BINS = ("[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]")
 
 CODE = "lib.studies.contradiction"
 
+SETTINGS: dict[str, dict[str, Any]] = {
+    "scoring": {
+        "sentence_filter": "percentile",
+        "percentile": 90,
+        "direction": "max",
+        "top": 1,
+    },
+    "ranking": {"mmr": "static", "temporal": "recency"},
+    "selection": {"above": 20, "fill": True, "check_inside": True},
+    "measures": {"bert": None, "direction": "reference", "epsilon": 1e-9, "base": 2},
+}
+"""How evidence is scored (``Scorer``), ranked (``rank``) and selected (``balanced``), and answers
+measured (``measured_answers``), where neither a profile's [evidence] nor the caller says more."""
+
+_FURTHER = {
+    "scoring": ("theta",),
+    "ranking": ("lam", "alpha"),
+    "selection": ("limit", "gap"),
+    "measures": ("word2vec",),
+}
+
+
+def settings_of(profile: Profile, **given: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """``SETTINGS`` with what the profile's [evidence] and then ``given`` say instead, by name;
+    ValueError for a setting that there is not."""
+    found = {}
+    for name, usual in SETTINGS.items():
+        changes = dict(profile.evidence.get(name, {})) | dict(given.get(name) or {})
+        refuse_unknown(f"{name} of [evidence] has no setting", changes, (*usual, *_FURTHER[name]))
+        found[name] = usual | changes
+    return found
+
 
 # what is measured on ------------------------------------------------------------------------------
 
@@ -42,8 +78,9 @@ CODE = "lib.studies.contradiction"
 class Collection:
     """One set of evidence, opened: ``pools`` as ``with_judged`` gives them.
 
-    ``settings`` are what every result depends on beside ``data``, the files behind it. ``models``
-    are compared on the labelled ``sets``; ``answerers`` (name, llm) are asked with ``k`` abstracts.
+    ``encoder`` is that of abstracts, questions and answers. ``settings`` are what every result
+    depends on beside ``data``, the files behind it. ``models`` are compared on the labelled
+    ``sets``; ``answerers`` (name, llm) are asked with ``k`` abstracts and ``prompt``.
     """
 
     pools: Mapping[str, Pools]
@@ -55,6 +92,7 @@ class Collection:
     answerers: Sequence[Mapping[str, Any]]
     k: int
     measures: Mapping[str, Any]
+    prompt: str = PROMPT
 
     @property
     def modelled(self) -> Pools:
@@ -76,24 +114,32 @@ def load(
 ) -> Collection:
     """Open ``evidence`` and score its couples by ``model``; the scores are kept.
 
-    ``scoring`` goes to ``Scorer``, ``ranking`` to ``rank``, ``selection`` to ``balanced``. The
-    labelled sets of the open data are measured where all of that data is the evidence.
+    The profile's [evidence] may name an ``encoder`` of abstracts and questions, a
+    ``sentence_encoder``, which says which sentences are near, and the answerers' ``prompt``; an
+    encoder that it does not name is ``encoder``, the search's. ``scoring`` goes to ``Scorer``,
+    ``ranking`` to ``rank``, ``selection`` to ``balanced``. The labelled sets of the open data are
+    measured where all of that data is the evidence.
     """
     answerers = list(answerers)
-    score = Scorer(load_backend(model), encoder, **scoring)
+    search, prompt = encoder, profile.evidence.get("prompt", PROMPT)
+    encoder = _own_encoder(profile, "encoder", search)
+    of_sentences = _own_encoder(profile, "sentence_encoder", search)
+    score = Scorer(load_backend(model), of_sentences, **scoring)
     whole_open = evidence == "open" and not profile.limit
     sets = tuple(labelled.SETS) if whole_open else ("evidence-mini pairs", "judged")
     settings = {
         "evidence": evidence,
         "nli": score.backend.fingerprint,
         "switches": dict(scoring),
-        "sentence_encoder": encoder.fingerprint,
+        "sentence_encoder": score.encoder.fingerprint,
         # Where a model is served is no part of a result.
         "answerers": {one["name"]: one["llm"].partition("@http")[0] for one in answerers},
         "ranking": dict(ranking),
         "selection": dict(selection),
         "k": profile.k,
     }
+    if encoder.fingerprint != score.encoder.fingerprint:
+        settings["encoder"] = encoder.fingerprint
     data = data_of(evidence, answerers, sets)
 
     def kept(make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
@@ -107,8 +153,14 @@ def load(
     names = (model, "bi", "cross", "head", "cosine", "cues", "claim only", "shuffled")
     models = tuple(dict.fromkeys(names))
     return Collection(
-        pools, encoder, settings, data, models, sets, answerers, profile.k, dict(measures)
+        pools, encoder, settings, data, models, sets, answerers, profile.k, dict(measures), prompt
     )
+
+
+def _own_encoder(profile: Profile, kind: str, search: Encoder) -> Encoder:
+    """The encoder that the profile's [evidence] names under ``kind``, else the search's."""
+    name = profile.evidence.get(kind)
+    return load_encoder(name, **profile.evidence.get(f"{kind}_options", {})) if name else search
 
 
 def data_of(
@@ -286,7 +338,7 @@ def _follow_answers(collection: Collection) -> dict[str, pd.DataFrame]:
         chosen = answers.contexts(pools, collection.k)
         described[name] = answers.describe_contexts(pools, chosen)
         scored[name] = answers.measured_answers(
-            pools, chosen, collection.encoder, llms, **collection.measures
+            pools, chosen, collection.encoder, llms, prompt=collection.prompt, **collection.measures
         )
         llms = []
     # As they are on file, so that what follows is made of the numbers that stand there.
@@ -313,7 +365,11 @@ ANSWERS = Study(
         "contradiction_tests",
     ),
     follow=_follow_answers,
-    origin=lambda c: {**c.settings, "measures": c.measures},
+    origin=lambda c: {
+        **c.settings,
+        "measures": c.measures,
+        "prompt": None if c.prompt == PROMPT else canonical_json(vars(load_prompt(c.prompt))),
+    },
 )
 
 
