@@ -152,6 +152,11 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     )
 
 
+def for_search(encoder: Encoder) -> Encoder:
+    """The encoder as a search takes it, which ranks by inner products (see ``ByDistance``)."""
+    return ByDistance(encoder) if encoder.metric == "l2" else encoder
+
+
 HUB: dict[str, dict[str, Any]] = {
     "bge-small": {
         "model": "BAAI/bge-small-en-v1.5",
@@ -565,6 +570,43 @@ class HashEncoder:
                 # The highest of 32 bits decides the sign, the remainder the bucket.
                 vector[code % self.dim] += 1 if code >> 31 else -1
         return _unit(vectors)
+
+
+class ByDistance:
+    """An encoder with the metric l2, for a search that takes inner products.
+
+    A passage d becomes (d, -|d|^2 / 2) and a query q (q, 1). Their inner product is
+    (|q|^2 - |q - d|^2) / 2, so the nearest comes first. The added number is stored as two, a large
+    and a small part: 16 bits hold three digits of it.
+    """
+
+    def __init__(self, encoder: Encoder):
+        self._encoder = encoder
+        self.name, self.titles, self.dim = encoder.name, encoder.titles, encoder.dim + 2
+        self.metric: Metric = encoder.metric
+        self.fingerprint = f"{encoder.fingerprint}|as inner products"
+        self.fingerprints = {
+            tower: f"{found}|as inner products" for tower, found in encoder.fingerprints.items()
+        }
+
+    def encode(
+        self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
+    ) -> np.ndarray:
+        """See Encoder."""
+        rows = self._encoder.encode(items, tower, progress)
+        if tower == "query":
+            return np.column_stack([rows, np.ones((len(rows), 2), dtype=np.float32)])
+        added = -np.square(rows.astype(np.float64)).sum(axis=1) / 2
+        large = added.astype(np.float16).astype(np.float32)
+        return np.column_stack([rows, large, added - large]).astype(np.float32)
+
+    def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
+        """See Encoder."""
+        return self._encoder.unread(items, tower)
+
+    def describe(self) -> str:
+        """See Encoder."""
+        return f"{self._encoder.describe()}; searched by distance"
 
 
 class ServerEncoder:

@@ -70,6 +70,10 @@ class Retriever:
             for tower in ("query", "article"):
                 new = {text for side, text in wanted - self._known.keys() if side == tower}
                 if new:
+                    if tower == "article" and self.encoder.metric == "l2":
+                        raise ValueError(
+                            f"{self.encoder.name} searches by distance: only a question"
+                        )
                     ordered = sorted(new, key=str)
                     rows = encode_small(ordered, self.encoder, tower)
                     keys = [(tower, text) for text in ordered]

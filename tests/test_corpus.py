@@ -176,3 +176,36 @@ def test_an_encoder_that_does_not_know_what_it_reads_says_so(tmp_path, capsys):
 
     Corpus.read(jsonl(tmp_path / "c.jsonl", TEXTS), encoder=Unknowing())
     assert "does not say how much it reads" in capsys.readouterr().err
+
+
+class Lengths(HashEncoder):
+    """The words' vectors, as long as a text says: not of length 1."""
+
+    def encode(self, items, tower="query", progress=True):
+        rows = super().encode(items, tower, progress)
+        texts = [item if isinstance(item, str) else item[1] for item in items]
+        lengths = [5 + 3 * len(text) % 23 for text in texts]
+        return rows * np.array(lengths, dtype=np.float32)[:, None]
+
+
+@pytest.mark.parametrize("metric", ["dot", "l2"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_encoders_own_metric_decides_what_is_near(metric, dtype, tmp_path):
+    """Contriever's inner product and SPECTER's distance, by brute force."""
+    encoder = Lengths(32)
+    encoder.metric = metric
+    random = np.random.default_rng(0)
+    texts = [" ".join(f"w{i}" for i in random.integers(30, size=n % 9 + 3)) for n in range(80)]
+    corpus = Corpus.read(jsonl(tmp_path / "c.jsonl", texts))
+    retriever = corpus.retriever(encoder, dtype=dtype, progress=False)
+    stored = encoder.encode(texts, "article").astype(dtype).astype(np.float64)
+    for question in ("w1 w2 w3", "w4 w9", "w20 w21 w22 w23 w1"):
+        query = encoder.encode([question])[0].astype(np.float64)
+        near = stored @ query if metric == "dot" else -np.linalg.norm(stored - query, axis=1)
+        request = Hypotheses((Text(question, tower="query"),))
+        (hits,) = retriever.search_many([request], 8)
+        ranked = near[[int(pid.removeprefix("d:")) for pid in hits.ids[0]]]
+        assert np.allclose(ranked, np.sort(near)[::-1][:8], rtol=2e-3)
+    if metric == "l2":
+        with pytest.raises(ValueError, match="only a question"):
+            retriever.search_many([Hypotheses((Text("w1"),))], 3)

