@@ -174,25 +174,19 @@ def measured(
 
 def beside_published(table: pd.DataFrame) -> pd.DataFrame:
     """The table with "published" and "source" of searches with the query alone, in percent."""
-    known = pd.read_csv(paths.REPORTED / "beir.csv", dtype={"value": float})
-    paper = {row["paper"]: row["name"] for row in _rows("cmirb").values()}
-    parts = [known]
-    for number in ("2", "12"):
+    hub_name = {row["paper"]: row["name"] for row in _rows("cmirb").values()}
+    parts = [pd.read_csv(paths.REPORTED / "beir.csv")]
+    for number in (2, 12):
         printed = pd.read_csv(paths.REPORTED / f"slhyde_table{number}.csv")
-        printed = printed[
-            printed["dataset"].isin(paper) & printed["model"].isin(_rows("retrievers"))
-        ]
-        printed = printed.assign(set=printed["dataset"].map(paper), split="test")
-        parts.append(printed.assign(source=printed["table"]).rename(columns={"model": "encoder"}))
-    columns = ["set", "split", "encoder", "metric", "value", "source"]
-    all_known = pd.concat(parts)[columns].rename(columns={"value": "published"})
-    table = table.drop(columns=["published", "source"], errors="ignore")
-    table = table.merge(all_known, how="left", on=["set", "split", "encoder", "metric"])
-    alone = table["method"].isin(["standard", "bm25"])
-    return table.assign(
-        published=table["published"].where(alone),
-        source=table["source"].where(alone, "").fillna(""),
-    )
+        printed = printed[printed["model"].isin(_rows("retrievers"))]
+        printed = printed.rename(columns={"model": "encoder"})
+        parts.append(printed.assign(set=printed["dataset"].map(hub_name), split="test"))
+    keys = ["set", "split", "encoder", "metric"]
+    known = pd.concat(parts).rename(columns={"value": "published", "table": "source"})
+    known = known[[*keys, "published", "source"]]
+    alone = table["method"].isin(ALONE)
+    beside = table[alone].merge(known, how="left", on=keys)
+    return pd.concat([beside, table[~alone]], ignore_index=True).fillna({"source": ""})
 
 
 def keep(table: pd.DataFrame) -> Path:

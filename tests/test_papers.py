@@ -114,6 +114,26 @@ def test_every_item_stands_once_with_a_status_and_places_that_are_there():
         assert item.status in (MEASURED, RETRIEVAL, REHEARSED, NOT_RUN), item
         assert all(place_of(where).is_file() for where in item.where), item
         assert bool(item.where) == (item.status != NOT_RUN) and item.note, item
+        assert item.command, item
+
+
+def test_every_command_starts_something_that_is_there():
+    """A target of the Makefile, a module with such options, or a reason why there is none."""
+    made = re.findall(r"^([\w-]+):", (paths.ROOT / "Makefile").read_text(), re.MULTILINE)
+    shipped = {path.stem for path in (paths.ROOT / "lib" / "profiles").glob("*.toml")}
+    for command in {item.command for item in ITEMS}:
+        first, _, rest = command.partition(" ")
+        if first == "make":
+            (profile,) = re.findall(r"PROFILE=(\S+)", rest)
+            assert rest.split()[0] in made and (profile in shipped or profile.endswith(".toml"))
+        elif rest.startswith("-m "):
+            module = paths.ROOT / f"{rest.split()[1].replace('.', '/')}.py"
+            text = module.read_text(encoding="utf-8")
+            assert all(f'"{option}"' in text for option in re.findall(r"(?<= )--[a-z]+", rest))
+        elif rest.startswith("-c "):
+            compile(rest.removeprefix("-c ").strip('"'), command, "exec")
+        else:
+            assert first == "none:" and rest
 
 
 def test_what_is_measured_has_numbers_of_profile_open():
