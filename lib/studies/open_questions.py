@@ -1,17 +1,16 @@
 """CHR on open questions, which its paper leaves for later: how near is what is found to an answer?
 
-There are no options, so nothing can be right by its letter. A passage is compared with the answer
-that an expert wrote, by the scores of ``lib.studies.rag2.long_answers`` (what they are worth is in
-its table ``rag2_long_answers_instrument``). Two sets, each searched in passages of its own kind:
+Without options nothing is right by its letter: a passage is compared with the answer that an expert
+wrote, by the scores of ``lib.studies.rag2.long_answers`` (its ``_instrument`` table says what they
+are worth). Two sets, each searched in passages of its own kind:
 
 ``bioasq``
-    60 questions that ask for a fact, a list or a summary; a large language model's recorded texts;
-    experts' ideal answers; BioASQ's snippets. lambda was never chosen by these scores, but the
-    questions are those on which dev chose it for others, so dev's lambda is no arm here.
+    60 questions for a fact, a list or a summary, on which dev chose lambda for other questions; a
+    large language model's recorded texts; experts' ideal answers; BioASQ's snippets.
 ``medquad``
     the 25 of RAG2's long answers, with their institutes' answers; SmolLM2's texts, by the prompt of
-    CHR's Figure 2; MedQuAD's answers of one passage. A question's own answer, and what
-    repeats it, may not be found. Where SmolLM2 gave no two hypotheses, CHR and H+ find nothing.
+    CHR's Figure 2; MedQuAD's answers of one passage, without a question's own and what repeats it.
+    Where SmolLM2 gave no two hypotheses, CHR and H+ find nothing.
 
 Declared before the first run, Holm over both: on ``bioasq``, by ROUGE-L of the best of five
 passages, CHR at the paper's lambda = 1 is better than the question alone, and better than its own
@@ -44,7 +43,8 @@ from lib.studies.rag2.writers import Replayed
 from lib.studies.real.expansions import KINDS, recorded, writers_of
 from lib.study import Arm, Study, means_table, search_arms
 
-K, MEDQUAD = 5, "medquad"
+K = 5
+MEDQUAD = "medquad"
 RECORDING = "smollm2-open-questions"
 COMMAND = "python -m tools.record_small open-questions"
 
@@ -176,11 +176,9 @@ def tables(collection: Collection, values: pd.DataFrame) -> dict[str, pd.DataFra
         couples = [("chr@1", "question"), ("chr@1", "hplus"), ("chr@0.4", "hplus")]
         couples += [("hplus", "question"), ("hyde", "question"), ("chr@1", "chr+rotation@1")]
         pairs = [
-            Pair(
-                f"{arm} over {other}", m, arm, other, 1, dataset != MEDQUAD and m == BEST and i < 2
-            )
+            Pair(f"{a} over {b}", m, a, b, 1, dataset != MEDQUAD and m == BEST and i < 2)
             for m in METRICS[:3]
-            for i, (arm, other) in enumerate(couples)
+            for i, (a, b) in enumerate(couples)
         ]
         tested.append(claims(of_set, pairs).assign(dataset=dataset))
     setup = f"{collection.profile.name}, {collection.profile.encoder}, k = {K}"
