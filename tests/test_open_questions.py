@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rouge_score.scoring import Score
 
+from lib.base.provenance import read_result
 from lib.data.passages import Passage
 from lib.data.store import PassagesInMemory
 from lib.datasets import Question
@@ -138,3 +139,20 @@ def test_a_writer_is_asked_by_figure_2_and_sees_the_question_alone():
     assert "contradict each other" in about_pair
     for request in (about_pair, about_passage):
         assert "What causes it?" in request and "secret" not in request
+
+
+def test_what_notebook_13_says_of_the_committed_tables_is_so():
+    compared, _ = read_result("open_questions_claims", "open", committed=True)
+    declared = compared[compared["status"] == "primary"]
+    assert declared["verdict"].tolist() == ["AGAINST", "AGAINST"]
+    rows = compared.set_index(["dataset", "metric", "arm", "baseline"])
+    bioasq, medquad = "bioasq, open questions", study.MEDQUAD
+    for metric in study.METRICS[:3]:
+        for arm in ("hplus", "hyde"):
+            assert rows.loc[(bioasq, metric, arm, "question"), "low"] > 0
+        assert rows.loc[(bioasq, metric, "chr@1", "chr+rotation@1"), "high"] < 0
+        assert rows.loc[(medquad, metric, "hyde", "question"), "low"] < 0
+    means, _ = read_result("open_questions", "open", committed=True)
+    failed = means[means["metric"] == "failed"].set_index(["dataset", "method"])["value"]
+    assert 0.5 < failed[medquad, "hplus"] < failed[medquad, "chr@1"]
+    assert failed[bioasq].max() == failed[medquad, "hyde"] == 0
