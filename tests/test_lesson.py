@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import random
 
+import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 
+from lib.base import paths
+from lib.data.passages import Passage
+from lib.data.store import PassagesInMemory
 from lib.datasets import Question
 from lib.embed import HashEncoder
+from lib.llm.chat import ChatModel, Reply
+from lib.llm.connect import connect
+from lib.llm.prompts import load_prompt
+from lib.llm.recorder import RecordingMiss
+from lib.llm.small_model import NAME
+from lib.query_spec import Fusion, Hypotheses, Text
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.search.merge import merge_rrf
@@ -132,3 +143,94 @@ def test_claims_are_differences_of_means_without_a_verdict(lesson):
     assert gap["difference"] == pytest.approx(by_text["passage"] - by_text["question"])
     counts = table.groupby("kind")["n"].first()
     assert counts["lookup"] + counts["reasoning"] == counts["all"]
+
+
+# the lesson's two programs, in notebook 11 --------------------------------------------------------
+
+
+class OnePassage(ChatModel):
+    """Writes one passage, and notes what it was asked."""
+
+    name = "one passage"
+
+    def __init__(self, text: str):
+        self.text, self.asked = text, []
+
+    def _say(self, messages, n, options):
+        self.asked.append((messages, n, options))
+        return [Reply(self.text, "stop", 1, 1, 0.0, self.name)] * n
+
+
+def the_programs(**given):
+    """Run both cells with stand-ins; what they show, and the names that they leave."""
+    book = nbformat.read(paths.ROOT / "notebooks" / "11_self_learning_hyde.ipynb", 4)
+    sources = [cell.source for cell in book.cells if cell.cell_type == "code"]
+    (first,) = [i for i, source in enumerate(sources) if 'load_prompt("lesson_passage")' in source]
+    shown = []
+    names = {"show": shown.append, "show_texts": shown.append, "pd": pd, "load_prompt": load_prompt}
+    names |= {"Fusion": Fusion, "Hypotheses": Hypotheses, "Text": Text} | given
+    for source in sources[first : first + 2]:
+        exec(source, names)
+    return shown, names
+
+
+def lists_by_brute_force(question: str, passage: str, texts, encoder, k: int):
+    """The lesson's programs as it has them: cosines with every document, then a sum of 1 / (60 +
+    rank) over two lists of twice the depth."""
+    documents = encoder.encode(texts, "article")
+
+    def ranked(vector, depth):
+        scores = [float(np.dot(row, vector)) for row in documents]
+        return sorted(range(len(texts)), key=lambda i: (-scores[i], f"p{i:03d}"))[:depth]
+
+    by_question = encoder.encode([question], "query")[0]
+    by_passage = encoder.encode([passage], "article")[0]
+    points: dict[int, float] = {}
+    for vector in (by_question, by_passage):
+        for rank, i in enumerate(ranked(vector, 2 * k), 1):
+            points[i] = points.get(i, 0.0) + 1 / (60 + rank)
+    merged = sorted(points, key=lambda i: (-round(points[i], 12), f"p{i:03d}"))[:k]
+    return ranked(by_question, k), ranked(by_passage, k), merged
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_lessons_two_programs_find_what_brute_force_does(seed, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path))
+    generator = random.Random(seed)
+    texts = [" ".join(generator.sample(WORDS, 6)) for _ in range(40)]
+    question, written = (" ".join(generator.sample(WORDS, n)) for n in (3, 8))
+    encoder, llm, k = HashEncoder(), OnePassage(f"\n{written} "), 4
+    ids = [f"p{i:03d}" for i in range(len(texts))]
+    store = PassagesInMemory(
+        Passage(pid, f"title of {pid}", text, "s", {}) for pid, text in zip(ids, texts, strict=True)
+    )
+    retriever = Retriever(DenseIndex([encoder.encode(texts, "article")], ids), encoder, store)
+    shown, left = the_programs(
+        llm=llm, retriever=retriever, question=question, domain="sea fishing", k=k
+    )
+    expected = lists_by_brute_force(question, written, texts, encoder, k)
+    titles = [[f"title of {ids[i]}" for i in found] for found in expected]
+    assert [pid for pid, _ in left["found"]] == [ids[i] for i in expected[1]]
+    _, one, three = shown
+    assert one.iloc[:, 0].tolist() == titles[1]
+    assert [three[name].tolist() for name in three] == titles
+    # One request for one passage of at most 300 tokens, which names the field and the question.
+    ((messages, n, options),) = llm.asked
+    assert n == 1 and options["max_tokens"] == 300
+    assert "sea fishing" in messages[-1]["content"] and question in messages[-1]["content"]
+
+
+def test_the_passage_of_the_notebooks_question_is_recorded():
+    """As the notebook stands nobody is asked, on a profile that replays."""
+    book = nbformat.read(paths.ROOT / "notebooks" / "11_self_learning_hyde.ipynb", 4)
+    (cell,) = [c.source for c in book.cells if "parameters" in c.metadata.get("tags", [])]
+    given: dict = {}
+    exec(cell, given)
+    request = load_prompt("lesson_passage").messages(
+        domain=given["domain"], question=given["question"]
+    )
+    llm = connect("replay:data/recordings/smollm2-lesson.jsonl")
+    (reply,) = llm.generate(request, temperature=0.7, max_tokens=300)
+    assert reply.text.strip() and llm.name == NAME
+    with pytest.raises(RecordingMiss):
+        llm.generate(request[:-1] + [{"role": "user", "content": "another"}], max_tokens=300)

@@ -1,7 +1,9 @@
-"""What the bundled SmolLM2 writes for RAG2, recorded and packed into ``data/recordings``.
+"""What the bundled SmolLM2 writes for the studies, recorded and packed into ``data/recordings``.
 
     python -m tools.record_small rationales
     python -m tools.record_small long-answers [--filter NAME|none] [--share .25]
+    python -m tools.record_small open-questions
+    python -m tools.record_small lesson
 
 A model that is shown a passage repeats it. A packed recording holds the place of copied words in
 place of them, and requests by their keys alone; ``lib.studies.rag2.writers`` replays it.
@@ -10,20 +12,26 @@ place of them, and requests by their keys alone; ``lib.studies.rag2.writers`` re
 from __future__ import annotations
 
 import argparse
+import ast
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+import nbformat
+
 from lib.base.files import atomic_write, canonical_json, read_jsonl, write_jsonl_gz
-from lib.base.paths import RECORDINGS, shown
+from lib.base.paths import RECORDINGS, ROOT, shown
 from lib.data.store import PassageStore
 from lib.embed import load_encoder
 from lib.index_build import corpus_store
 from lib.llm.chat import ChatModel, Message, Reply
+from lib.llm.connect import connect
+from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder, recording_key
 from lib.llm.small_model import small_model
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
+from lib.studies import open_questions
 from lib.studies.rag2 import long_answers, writers
 from lib.studies.rag2.filters import (
     RERANKERS,
@@ -144,15 +152,47 @@ def record_long_answers(filter_name: str, share: float) -> None:
     record(long_answers.RECORDING, ask, store, texts)
 
 
+def record_open_questions() -> None:
+    """SmolLM2's hypotheses and passages for MedQuAD's questions, of which it sees nothing else."""
+    passages, questions, _ = open_questions.medquad()
+
+    def ask(llm: ChatModel) -> None:
+        open_questions.ask(questions, llm)
+
+    # It is shown no passage, but it may know some by heart.
+    given = {passage.pid: passage.text for passage in passages}
+    record(open_questions.RECORDING, ask, corpus_store(["medquad"]), given)
+
+
+def record_lesson() -> None:
+    """SmolLM2's passage for the question that stands in notebook 11, on the field that does."""
+    book = nbformat.read(ROOT / "notebooks" / "11_self_learning_hyde.ipynb", 4)
+    (cell,) = [c.source for c in book.cells if "parameters" in c.metadata.get("tags", [])]
+    given = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(cell).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    messages = load_prompt("lesson_passage").messages(
+        domain=given["domain"], question=given["question"]
+    )
+    with connect("record:data/recordings/smollm2-lesson.jsonl=small") as llm, llm.tag("lesson"):
+        llm.generate(messages, temperature=0.7, max_tokens=300)
+
+
 def main() -> None:
     """Record what is named."""
     parser = argparse.ArgumentParser(prog="python -m tools.record_small")
-    parser.add_argument("what", choices=["rationales", "long-answers"])
+    parser.add_argument("what", choices=["rationales", "long-answers", "open-questions", "lesson"])
     parser.add_argument("--filter", default=long_answers.FILTER, help='a filter\'s name, or "none"')
     parser.add_argument("--share", type=float, default=long_answers.SHARE)
     given = parser.parse_args()
     if given.what == "rationales":
         record_rationales()
+    elif given.what == "open-questions":
+        record_open_questions()
+    elif given.what == "lesson":
+        record_lesson()
     else:
         record_long_answers(given.filter, given.share)
 
