@@ -23,6 +23,8 @@ from lib.profiles import load_profile, methods_of
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
+from lib.search.label_tokens import LABEL_TOKENS, LabelTokens, encoded
+from lib.search.rerank import load_scorer
 from lib.stats import auroc
 from lib.studies.rag2 import filters
 from lib.studies.rag2.filters import (
@@ -43,7 +45,6 @@ from lib.studies.rag2.filters import (
     threshold_key,
 )
 from lib.studies.rag2.heldout_eval import separation
-from lib.studies.rag2.label_tokens import LABEL_TOKENS, encoded, load_label_tokens
 from lib.studies.rag2.labels import (
     RECIPES,
     Material,
@@ -161,7 +162,7 @@ def test_every_model_of_pairs_keeps_the_contract(
 ):
     """A score is that of its pair, in any company and order."""
     if name == "seq2seq":
-        scores = load_label_tokens(trained_t5[0], max_tokens=64).scores
+        scores = LabelTokens("t5", trained_t5[0], max_tokens=64)
     elif name in RERANKERS:
         scores = load_rerankers(name, world.material.encoder, GIVEN_TEXTS)[0]
     else:
@@ -383,7 +384,7 @@ def test_a_tiny_t5_learns_which_passages_help_by_two_tokens_of_its_own(t5, train
     # Of the passages with good words half are called helpful.
     assert card["auroc"] > 0.75 and card["pairs"] + card["validation_pairs"] == 120 * 6
     pairs, is_helpful = made_pairs(40, seed=2)
-    scores = load_label_tokens(out, max_tokens=64).scores(pairs)
+    scores = LabelTokens("t5", out, max_tokens=64)(pairs)
     assert auroc(np.array(is_helpful), scores) > 0.9
     tokenizer = AutoTokenizer.from_pretrained(out)
     ids = tokenizer.convert_tokens_to_ids(list(LABEL_TOKENS))
@@ -396,7 +397,7 @@ def test_a_tiny_t5_learns_which_passages_help_by_two_tokens_of_its_own(t5, train
         helpful, not_helpful = logits[0, ids].double().tolist()
         assert np.isclose(score, 1 / (1 + np.exp(not_helpful - helpful)), atol=1e-5)
     with pytest.raises(ValueError, match=r"does not know \[HELPFUL\]"):
-        load_label_tokens(t5)
+        LabelTokens("t5", t5)
 
 
 def test_only_the_evidence_is_cut(t5):
@@ -541,7 +542,7 @@ def test_a_profile_names_sources_reranker_and_filter_of_rag2(
         assert score == pytest.approx(float(net(**asked).logits.detach()), abs=1e-4)
     assert first["scores"] == sorted(first["scores"], reverse=True)
     shown = [(shown_question(question), read[pid]) for pid in second["given"]]
-    helpful = load_label_tokens(t5).scores(shown)
+    helpful = LabelTokens("t5", t5)(shown)
     assert second["given"] == first["left"][:3] and np.allclose(second["scores"], helpful)
     kept = [pid for pid, score in zip(second["given"], helpful, strict=True) if score >= 0.5]
     assert run["pid"].tolist() == kept
@@ -576,5 +577,5 @@ def test_any_model_labels_any_sets_and_the_papers_filter_learns_from_them(
     flan_t5.main(["--labels", str(labels), "--base", str(t5), "--epochs", "1", "--out", str(out)])
     card = json.loads((out / "card.json").read_text())
     assert card["pairs"] + card["validation_pairs"] == len(table)
-    judge = load_filter(f"hub:{out}")
-    assert 0 < judge.scores([("Why?", "because")])[0] < 1
+    judge = load_scorer(f"hub:{out}")
+    assert 0 < judge([("Why?", "because")])[0] < 1

@@ -34,8 +34,8 @@ from lib.open_retriever import retriever_for
 from lib.plots.figures import plot_methods
 from lib.profiles import load_profile
 from lib.run import Retriever
+from lib.search.label_tokens import LABEL_TOKENS
 from lib.studies.main_tables import experiment
-from lib.studies.rag2.label_tokens import LABEL_TOKENS
 from tests.rehearsal import run as rehearsal
 from tests.rehearsal import scale, stand_ins
 from tests.rehearsal.server import LogServer, Scripted, limits

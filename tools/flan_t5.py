@@ -29,8 +29,8 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.model_files import digest, model_folder, quiet
+from lib.search.label_tokens import LABEL_TOKENS, encoded
 from lib.stats import auroc
-from lib.studies.rag2.label_tokens import LABEL_TOKENS, encoded
 from lib.studies.rag2.labels import RECIPES, Recipe
 from tools.train_filters import Training, open_training
 from tools.training import resume

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from lib.methods.base import (
 from lib.methods.postprocess import Filter, Rerank, Scorer
 from lib.query_spec import Fusion, Hypotheses, Text
 
+if TYPE_CHECKING:
+    from lib.search.label_tokens import LabelTokens
+    from lib.search.rerank import PairScorer
+
 
 @dataclass(frozen=True)
 class RAG2:
@@ -37,7 +41,7 @@ class RAG2:
     ``reranker`` scores pairs for the question, as the paper says, or for the rationale, as its code
     does. ``judge`` scores how helpful each of the first k passages is; those below ``threshold``
     are dropped, and ``if_none`` says what is left where all are (see ``postprocess.Filter``). Both
-    are functions, or names (``lib.studies.rag2.filters.load_filter``); with ``titles`` they read a
+    are functions, or names (``lib.search.rerank.load_scorer``); with ``titles`` they read a
     passage with its title.
     ``prompt`` asks for steps, an explanation and one option, as the paper does; "rationale" asks
     for a paragraph alone, and is what the recorded rationales were written for. Defaults are the
@@ -126,11 +130,11 @@ class Named:
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """See ``lib.methods.postprocess.Scorer``."""
-        return _opened(self.name).scores(pairs)
+        return _opened(self.name)(pairs)
 
 
 @cache
-def _opened(name: str):
-    from lib.studies.rag2.filters import load_filter
+def _opened(name: str) -> PairScorer | LabelTokens:
+    from lib.search.rerank import load_scorer
 
-    return load_filter(name)
+    return load_scorer(name)

@@ -9,17 +9,36 @@ from typing import Any
 
 import numpy as np
 
+from lib.base.paths import ROOT
 from lib.model_files import (
     check_base,
     digest,
     hushed,
     merged,
+    model_folder,
     pack_linear_layers,
     quiet,
     read_card,
 )
+from lib.search.label_tokens import LabelTokens
 
 _BATCH_TOKENS = 4096
+
+
+def load_scorer(name: str) -> PairScorer | LabelTokens:
+    """What scores pairs, by "hub:" and its name there, or a folder, also of the project.
+
+    A cross-encoder, such as "hub:ncbi/MedCPT-Cross-Encoder", or a T5 that was trained by
+    ``tools.flan_t5``. ValueError for another name; ModelMissing where it is not to be had.
+    """
+    from transformers import AutoConfig
+
+    kind, _, source = name.partition(":")
+    if kind != "hub" or not source:
+        raise ValueError(f"{name!r} names no scorer: write hub:<name on the hub, or folder>")
+    folder = model_folder(ROOT / source if (ROOT / source).is_dir() else source)
+    t5 = AutoConfig.from_pretrained(folder).is_encoder_decoder
+    return LabelTokens(name, folder) if t5 else PairScorer(name, folder)
 
 
 class PairScorer:

@@ -31,10 +31,10 @@ import numpy as np
 
 from lib.base.files import atomic_write, canonical_json, sha256_bytes, sha256_file
 from lib.base.parameters import refuse_unknown
-from lib.base.paths import DATA, ROOT, cache
+from lib.base.paths import DATA, cache
 from lib.embed import Encoder, load_encoder
 from lib.methods.postprocess import Scorer
-from lib.model_files import ADAPTERS, CARD, adapter_folder, base_folder, model_folder
+from lib.model_files import ADAPTERS, CARD, adapter_folder, base_folder
 from lib.search.bm25 import words
 from lib.search.rerank import PairScorer
 from lib.search.vectors import encode_small
@@ -85,14 +85,11 @@ class Filter:
 
 
 def load_filter(name: str, *, encoder: Encoder | None = None, texts: Sequence[str] = ()) -> Filter:
-    """The filter called ``name``: one of ``FILTERS``, or "hub:" and a model's name there or folder.
+    """The filter called ``name``, one of ``FILTERS``; ``lib.search.rerank`` opens the paper's own.
 
     ``encoder`` (default: MiniLM in float32) is that of cosine and the heads, ``texts`` are all
-    passages of the corpus whose word counts BM25 takes. A model of the hub is a cross-encoder,
-    such as "hub:ncbi/MedCPT-Cross-Encoder", or a T5 that was trained by ``tools.flan_t5``.
+    passages of the corpus whose word counts BM25 takes.
     """
-    if name.startswith("hub:"):
-        return _model_filter(name)
     refuse_unknown("no filter", [name], FILTERS)
     if name == "bm25":
         return bm25_filter(texts)
@@ -219,19 +216,6 @@ def bm25_filter(texts: Sequence[str], k1: float = 0.9, b: float = 0.4) -> Filter
     counted = [k1, b, n, length, sorted(passages_with.items())]
     digest = sha256_bytes(canonical_json(counted).encode())[:16]
     return Filter("bm25", f"bm25|{digest}", scores)
-
-
-def _model_filter(name: str) -> Filter:
-    from transformers import AutoConfig
-
-    from lib.studies.rag2.label_tokens import load_label_tokens
-
-    source = name.removeprefix("hub:")
-    folder = model_folder(ROOT / source if (ROOT / source).is_dir() else source)
-    if AutoConfig.from_pretrained(folder).is_encoder_decoder:
-        return load_label_tokens(folder)
-    scorer = PairScorer(name, folder)
-    return Filter(name, scorer.fingerprint, scorer)
 
 
 def _head_filter(name: str, encoder: Encoder) -> Filter:
