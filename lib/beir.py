@@ -221,15 +221,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"{one.name}, {name}", file=sys.stderr, flush=True)
                 home = asked.out / one.name / asked.split / name.replace("/", "_")
                 rows = list(measured(one, name, home, asked.llm))
-                tables.append(pd.DataFrame(rows).assign(set=one.name, split=asked.split))
+                found = pd.DataFrame(rows).assign(set=one.name, split=asked.split)
+                tables.append(found.assign(corpus=one.corpus.store.content[:8]))
     except (ValueError, FileNotFoundError, LLMError) as problem:
         sys.exit(f"error: {problem}")
     table = beside_published(pd.concat(tables, ignore_index=True))
-    table = table[[*_KEYS, "n", "value", "low", "high", "published", "source"]]
+    table = table[[*_KEYS, "n", "value", "low", "high", "published", "source", "corpus"]]
     atomic_write(asked.out / "table.csv", table.to_csv(index=False))
     if asked.keep:
         keep(table)
-    print(table.drop(columns="source").to_string(index=False, float_format="{:.2f}".format))
+    print(
+        table.drop(columns=["source", "corpus"]).to_string(
+            index=False, float_format="{:.2f}".format
+        )
+    )
 
 
 if __name__ == "__main__":
