@@ -28,7 +28,7 @@ ENDS = {
     "Contradiction study": {"Table": 4, "Figure": 2, "Algorithm": 2},
 }
 """The last number of each kind of caption, read in the papers."""
-UNNUMBERED = {("RAG²", "Prompt, 3.3")}
+UNNUMBERED = {("RAG²", "Prompt, 3.3"), ("CHR", "Future work")}
 
 NAMES = {"chr": "CHR", "rag2": "RAG²", "sl-hyde": "SL-HyDE", "slhyde": "SL-HyDE"}
 NAMES |= {"contradiction": "Contradiction study", "contra": "Contradiction study"}

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.paths import REPORTED
+from lib.base.provenance import read_result
 from lib.pages.readable import words
 from lib.pages.render import TEMPLATES
 from lib.plots.labels import colours_of, names_of
@@ -56,6 +57,41 @@ def rag2_beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
             claim = claims.loc[(dataset, metric, step.arm, step.baseline)]
             numbers = claim[["difference", "low", "high", "n"]].to_dict()
             rows.append(row | {"dataset": dataset, "metric": metric} | numbers)
+    return pd.DataFrame(rows)
+
+
+TABLE_2 = {
+    "no retrieval": "closed_book",
+    "MedCPT": "standard",
+    "MedCPT+Rationale": "medcpt_rationale",
+    "MedRAG": "medrag_rrf4",
+    "query2doc": "query2doc",
+    "RAG2": "rag2",
+}
+"""The rows of RAG2's Table 2 that profile rag2 has; MedRAG by its four retrievers, which is its
+default. Adaptive-RAG and InstructRAG are other papers' methods and are left out."""
+
+_OF_TABLE_2 = {"medqa": "MedQA", "medmcqa": "MedMCQA", "mmlu": "MMLU-Med"}
+
+
+def rag2_table_2(answerer: str = "Llama-3-8B-Instruct") -> pd.DataFrame:
+    """RAG2's Table 2 for one answerer, in percent: of each row and set what is printed, and what
+    profile rag2 measured; "NOT RUN" where nobody has run it."""
+    printed = pd.read_csv(REPORTED / "rag2_table2.csv")
+    printed = printed[printed["model"] == answerer].set_index(["method", "dataset"])["value"]
+    try:
+        found, _ = read_result("table1", "rag2")
+    except FileNotFoundError:
+        found = pd.DataFrame(columns=["answerer", "metric", "method", "dataset", "value"])
+    found = found[(found["answerer"] == answerer) & (found["metric"] == "accuracy")]
+    ours = (100 * found.set_index(["method", "dataset"])["value"].astype(float)).round(1)
+    rows = []
+    for method, row in TABLE_2.items():
+        shown = {"method": method}
+        for name, dataset in _OF_TABLE_2.items():
+            shown[f"{dataset}, printed"] = printed[method, dataset]
+            shown[f"{dataset}, here"] = ours.get((row, name), "NOT RUN")
+        rows.append(shown)
     return pd.DataFrame(rows)
 
 
