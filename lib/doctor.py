@@ -25,13 +25,14 @@ from lib import cost
 from lib.base import paths
 from lib.base.downloads import DownloadError, Resource, check_answers, load_registry
 from lib.base.files import read_manifest
+from lib.base.paths import ROOT
 from lib.data.medrag import DIM, NAMES, local_files, source_of
 from lib.data.passages import CORPORA
 from lib.embed import sources
 from lib.llm.chat import LLMError, in_parallel
 from lib.llm.engines import BUNDLED, weights_of
 from lib.model_files import check_files
-from lib.profiles import Profile, load_profile
+from lib.profiles import Profile, load_profile, methods_of
 from lib.search.choose import memory, memory_of
 from lib.search.vectors import BLOCK_ROWS
 from lib.stages import Stage, ask, cards_of, encoding_on, stages
@@ -145,12 +146,20 @@ def _archive(item: Resource) -> Path:
 
 
 def models(p: Profile) -> list[Need]:
-    """The weights that run on this machine: the encoder's and, for leaflets, the NLI model's."""
+    """The weights that run on this machine: the encoder's, those that a method names and, for
+    leaflets, the NLI model's."""
     folders = dict.fromkeys(sources(p.encoder, p.encoder_options), EVERYTHING)
     for kind in ("encoder", "sentence_encoder"):  # the contradiction study's own
         named = sources(p.evidence.get(kind, ""), p.evidence.get(f"{kind}_options", {}))
         folders = dict.fromkeys(named, CONTRADICTION) | folders
     found = [_need(f"encoder {it}", of, partial(_weights, it)) for it, of in folders.items()]
+    for row, method in methods_of(p).items():
+        scorers = [getattr(method, name, None) for name in ("reranker", "judge")]
+        scorers = [getattr(scorer, "name", "") for scorer in scorers]
+        named = [it.removeprefix("hub:") for it in scorers if it.startswith("hub:")]
+        named += [it for name in getattr(method, "encoders", ()) for it in sources(name, {})]
+        of_row = f"the row {row}"
+        found += [_need(f"{it}, for {row}", of_row, partial(_weights, it)) for it in named]
     nli = p.evidence["nli"]
     if nli == "pubmedbert" or nli.startswith("hub:"):
         from lib.studies.contradiction.nli import PUBMEDBERT
@@ -162,10 +171,11 @@ def models(p: Profile) -> list[Need]:
 
 def _weights(source: str) -> str:
     """Where the weights are; an error for a folder that cannot be used, or without the hub."""
-    if Path(source).expanduser().is_dir():
-        check_files(Path(source).expanduser())
+    folder = ROOT / Path(source).expanduser()
+    if folder.is_dir():
+        check_files(folder)
         return "in a folder"
-    if source.startswith(("/", "~", ".")):  # no name of the hub's
+    if source.startswith(("/", "~", ".", "data/")):  # no name of the hub's
         raise FileNotFoundError("there is no such folder. Next: mend its path in the profile")
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.constants import ENDPOINT

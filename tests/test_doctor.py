@@ -64,6 +64,7 @@ def filled(own_folders, server, monkeypatch) -> Path:
     (own_folders / "leaflets").mkdir()
     (own_folders / "leaflets" / "zestoril.txt").write_text(leaflet)
     towers = [stand_ins.tower(own_folders / it, i) for i, it in enumerate(("query", "article"))]
+    of_evidence = [stand_ins.tower(own_folders / it, 2) for it in ("bge", "specter")]
     nli = save_nli(own_folders / "nli")
     text = SHIPPED.read_text()
     for was, now in (
@@ -73,6 +74,11 @@ def filled(own_folders, server, monkeypatch) -> Path:
         (r'"pubmedbert"', f'"hub:{nli}"'),
         (r"# query_model = .*", f'query_model = "{towers[0]}"'),
         (r"# article_model = .*", f'article_model = "{towers[1]}"'),
+        (r"(?m)^# encoder_options = .*", f'encoder_options = {{model = "{of_evidence[0]}"}}'),
+        (
+            r"(?m)^# sentence_encoder_options = .*",
+            f'sentence_encoder_options = {{model = "{of_evidence[1]}"}}',
+        ),
         # No open data in a test: the bundled questions.
         (
             r'\nbase = "paper"\n',
@@ -174,6 +180,10 @@ ABSENT = {
         without(r'^nli = ".*?"', 'nli = "hub:/nowhere/nli"'),
         r"NLI model /nowhere/nli: .*Next: .*NOT RUN without it: 09_contradictions",
     ),
+    "the encoder of sentences": (
+        without(r"^sentence_encoder_options = .*", 'sentence_encoder_options = {model = "/no/sp"}'),
+        r"encoder /no/sp: .*Next: .*NOT RUN without it: 09_contradictions",
+    ),
     "leaflets": (
         lambda file: (file.parent / "leaflets" / "zestoril.txt").unlink(),
         r"leaflets in .*: put TGA leaflets as .*NOT RUN without it: 09_contradictions",
@@ -229,6 +239,17 @@ def test_a_server_that_is_down_or_answers_as_another_model_is_named(filled, tmp_
 )
 def test_a_model_is_called_by_its_name_without_owner_or_with_a_date(named, said, same):
     assert is_called(named, said) == same
+
+
+def test_weights_that_a_row_of_the_tables_names_are_looked_for(monkeypatch):
+    def nobody(_):
+        raise doctor.DownloadError("no answer")
+
+    monkeypatch.setattr(doctor, "check_answers", nobody)
+    found = {(need.what.split(",")[0], need.stops) for need in doctor.models(load_profile("rag2"))}
+    assert ("ncbi/MedCPT-Cross-Encoder", "the row rag2_unfiltered") in found
+    assert ("data/own/rag2-flan-t5", "the row rag2") in found
+    assert ("allenai/specter", "the row medrag_rrf4") in found
 
 
 def test_a_disk_or_a_limit_that_is_too_small_is_said(filled, monkeypatch, capsys):
