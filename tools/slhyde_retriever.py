@@ -2,6 +2,7 @@
 
     python -m tools.slhyde_retriever [NAME ...]    each of RECIPES into data/adapters
     python -m tools.slhyde_retriever --rates       how the learning rates were chosen
+    python -m tools.slhyde_retriever --loop FILE.toml    another loop: tools.slhyde_loop
 
 A killed run goes on, and comes to the same weights. ``lib.studies.slhyde.tasks`` lists what differs
 from the paper. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
@@ -319,11 +320,18 @@ def rate_table(name: str) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Train the adapters that are named, or all; with ``--rates`` write the tables of rates."""
+    """Train the adapters that are named, or all; with ``--rates`` write the tables of rates, with
+    ``--loop`` train the retriever of that file's loop."""
     parser = argparse.ArgumentParser(prog="python -m tools.slhyde_retriever")
     parser.add_argument("names", nargs="*", choices=[*RECIPES], help="default: all")
     parser.add_argument("--rates", action="store_true")
+    parser.add_argument("--loop", type=Path, metavar="FILE.toml")
     given = parser.parse_args()
+    if given.loop:
+        from tools.slhyde_loop import train_loop
+
+        print(f"python -m lib.beir cmirb --encoder st:{train_loop(given.loop)}")
+        return
     if given.rates:
         for name in RATES:
             table = rate_table(name)
