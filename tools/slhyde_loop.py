@@ -453,12 +453,23 @@ STAGES: Mapping[str, Callable[[Run], None]] = {
 """What a writer does, in this order."""
 
 
-def write_loop(file: Path, stages: Sequence[str] = ()) -> None:
-    """The writer's stages that are named, or all."""
+def write_loop(file: Path, stages: Sequence[str] = ("all",)) -> None:
+    """The writer's stages that are named, or all. ValueError where none of them is the loop's."""
     run = Run(file)
-    for name in [name for name in STAGES if name in (stages or STAGES)]:
+    chosen = [name for name in STAGES if name in stages or "all" in stages]
+    if not chosen:
+        raise ValueError(f"a loop's stages are {', '.join(STAGES)}: lib.beir searches and measures")
+    for name in chosen:
         print(name, flush=True)
         STAGES[name](run)
+
+
+def command(work: Callable[..., Any], *given: Any) -> Any:
+    """``work`` as a command runs it: what is wrong with settings or files is told in one line."""
+    try:
+        return work(*given)
+    except (ValueError, FileNotFoundError) as problem:
+        sys.exit(f"error: {problem}")
 
 
 # the retriever ------------------------------------------------------------------------------------
@@ -513,9 +524,7 @@ def loss_of(how: Retrieving) -> Callable[[Any], Any]:
             without_dropout(model)
         if not how.at_once:
             return MultipleNegativesRankingLoss(model, scale=SCALE)
-        return CachedMultipleNegativesRankingLoss(
-            model, scale=SCALE, mini_batch_size=how.at_once
-        )
+        return CachedMultipleNegativesRankingLoss(model, scale=SCALE, mini_batch_size=how.at_once)
 
     return MeanAnchorLoss if how.with_passage else query_alone
 

@@ -50,7 +50,7 @@ from lib.studies.slhyde.tasks import (
     unlabelled,
 )
 from tools.causal import BUNDLED, Causal, Sampling, in_batches, plain_causal
-from tools.training import Plan, base_digest, fit
+from tools.training import Plan, add_names, base_digest, fit
 
 FOLDER = paths.DATA / "selflearn"
 PROMPTS = paths.ROOT / "lib" / "studies" / "slhyde" / "prompts"
@@ -365,16 +365,15 @@ def _sha256(name: str) -> str:
 def main() -> None:
     """Run the stages that are named, or all; with ``--loop`` those of that file's loop."""
     parser = argparse.ArgumentParser(prog="python -m tools.slhyde_writer")
-    parser.add_argument("stages", nargs="*", choices=[*STAGES], help="default: all")
+    add_names(parser, "stages", STAGES)
     parser.add_argument("--loop", type=Path, metavar="FILE.toml")
     given = parser.parse_args()
     if given.loop:
-        from tools.slhyde_loop import write_loop
+        from tools.slhyde_loop import command, write_loop
 
-        return write_loop(given.loop, given.stages)
-    chosen = given.stages or STAGES
+        return command(write_loop, given.loop, given.stages)
     for name, stage in STAGES.items():
-        if name in chosen:
+        if name in given.stages or "all" in given.stages:
             print(name, flush=True)
             stage()
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,8 +43,9 @@ class Plan:
     ``base``: "minilm", "mpnet", "smollm2", or a model of the hub or folder. ``reads``: "pairs" (a
     cross-encoder with one score for each of ``labels``), "texts" (a bi-encoder) or "chats" (a
     causal model that learns replies). ``rank`` is LoRA's, its alpha is twice that, its ``dropout``
-    on every linear layer; with rank 0 all weights of a bi-encoder are trained. The learning rate rises over the first ``warmup`` of all steps, then
-    falls by ``schedule``. Examples are cut at ``max_tokens``.
+    on every linear layer; with rank 0 all weights of a bi-encoder are trained. The learning rate
+    rises over the first ``warmup`` of all steps (1 or more: so many steps), then falls by
+    ``schedule``. Examples are cut at ``max_tokens``.
     """
 
     base: str
@@ -70,7 +72,7 @@ def fit(
     work: Path | None = None,
     **trained_on: Any,
 ) -> dict[str, Any]:
-    """Train by ``plan`` on columns of ``examples``, write the adapter and its card into ``out``.
+    """Train by ``plan`` on columns of ``examples``, write adapter (or model) and card to ``out``.
 
     ``loss`` takes the model, and gives one of sentence-transformers' losses; chats have none, and
     the columns ``messages`` and ``reply``. Checkpoints lie in a folder of ``work`` (default: the
@@ -322,6 +324,18 @@ def fit_logistic(
     model.fit((rows - mean) / scale * used, labels)
     weights = model.coef_[0] * used / scale
     return weights, float(model.intercept_[0] - mean @ weights)
+
+
+# commands -----------------------------------------------------------------------------------------
+
+
+def add_names(parser: ArgumentParser, argument: str, names: Iterable[str]) -> None:
+    """An argument that takes any of ``names``, or none: then it is "all".
+
+    A default is needed: without one argparse refuses the empty list, as it is no choice.
+    """
+    choices = [*names, "all"]
+    parser.add_argument(argument, nargs="*", choices=choices, default="all", help="default: all")
 
 
 # what is shipped ----------------------------------------------------------------------------------
