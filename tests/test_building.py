@@ -9,11 +9,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lib.corpora import load_passages
 from lib.data.passages import Passage
 from lib.embed import HashEncoder
+from lib.forms import read_passages, read_qrels
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import Recorder
 from lib.studies.real.expansions import WRITER
@@ -29,7 +31,7 @@ from lib.studies.slhyde.building import (
     thresholds,
 )
 from lib.studies.slhyde.tasks import open_task
-from tools import texts
+from tools import build_set, texts
 from tools.annotation import give_texts, pending, record_texts, recorded
 
 DISEASES = ["gout", "measles", "scurvy", "rabies", "mumps", "asthma", "tetanus", "anthrax"]
@@ -305,3 +307,79 @@ def test_the_open_set_is_one_that_nothing_learns_from(mirror):
         meta = one.source.meta
         assert (meta["subset"], meta["document"]) not in learnt and one.text == meta["question"]
         assert one.answer in {by_id.get(pid, one.source).text for pid in (one.qid, f"{one.qid}#0")}
+
+
+# a set of one's own, by any of the six tasks -----------------------------------------------------
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder in BEIR's form, and what runs the command on it with a stand-in."""
+    folder, llm = tmp_path / "mine", StandIn()
+    (folder / "qrels").mkdir(parents=True)
+    rows = {
+        "corpus": [{"_id": p.pid, "title": p.title, "text": p.text} for p in PASSAGES],
+        "queries": [{"_id": q.qid, "text": q.text, "answer": q.answer} for q in QUERIES],
+    }
+    for name, lines in rows.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    judged = [f"{q.qid}\t{q.source.pid}\t1\n" for q in QUERIES if q.route == "given"]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    monkeypatch.setattr(build_set, "connect", lambda _: llm)
+
+    def command(name: str, *tasks: str, source=folder):
+        told = ["--task", *tasks] if tasks else []
+        out = tmp_path / name
+        build_set.main([str(source), "--llm", "any", "--out", str(out), *told])
+        return out
+
+    return command, llm
+
+
+def test_the_command_builds_what_the_algorithm_builds_and_asks_nothing_twice(own):
+    command, llm = own
+    llm.instead = {("medical", "rabies"): {"reason": "no", "label": 0}}
+    out = command("whole")
+    wanted, _ = built(llm.instead)
+    table = pd.read_csv(out / "pairs.csv", keep_default_na=False)
+    assert set(zip(table["qid"], table["pid"], table["step"], strict=True)) == {
+        (pair.query.qid, pair.passage.pid, pair.step) for pair in wanted
+    }
+    set_made = task_of("x", wanted, PASSAGES)
+    assert read_qrels(out)[0] == {qid: dict(of) for qid, of in set_made.qrels.items()}
+    assert {p.pid for p in read_passages(out)[0]} == {p.pid for p in set_made.corpus}
+    before = len(llm.asked)
+    command("whole")
+    assert len(llm.asked) == before
+
+
+def test_each_task_can_be_run_without_the_others(own):
+    command, llm = own
+
+    def asked_by(*tasks: str, source=None) -> Counter:
+        llm.asked.clear()
+        command("-".join(tasks), *tasks, **({"source": source} if source else {}))
+        return Counter(step for step, _ in llm.asked)
+
+    whole = command("whole")  # in it every query has a passage
+    answers = {q.qid: q.answer for q in QUERIES}
+    lines = [json.loads(line) for line in (whole / "queries.jsonl").read_text().splitlines()]
+    told = [json.dumps(row | {"answer": answers[row["_id"]]}) + "\n" for row in lines]
+    (whole / "queries.jsonl").write_text("".join(told))
+    assert asked_by("rank") == {"rank": 4}
+    assert asked_by("medical", source=whole) == {"medical": 8}
+    assert asked_by("relevance", source=whole) == {"relevance": 8}
+    assert asked_by("extract", source=whole) == {"extract": 8}
+    assert asked_by("answer", source=whole) == {"answer": 8}
+    assert "Rest helps" in llm.asked[0][1][0]["content"]  # the whole passage is the evidence
+    assert asked_by("answer", "validate", source=whole) == {"answer": 8, "validate": 8}
+
+
+def test_what_a_task_lacks_is_named(own):
+    command, _ = own
+    for named, says in (
+        (["relevance"], "query medquad:x/mumps-1 has no passage in qrels"),
+        (["rank", "validate"], "validate compares an answer"),
+    ):
+        with pytest.raises(SystemExit, match=says):
+            command("wrong", *named)

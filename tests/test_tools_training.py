@@ -6,6 +6,7 @@ import json
 import math
 import random
 import shutil
+from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +101,18 @@ def test_stopped_and_resumed_it_comes_to_the_same_weights(trained, tmp_path, mon
     (work / "checkpoint-11").mkdir()  # torn: its state is not there yet
     fit(plan, columns, tmp_path / "out", loss, tmp_path / "work", data="made")
     assert weights(tmp_path / "out") == weights(folder / "out")
+
+
+@pytest.mark.parametrize("given", [[], ["b"], ["c", "a"], ["d"]])
+def test_a_command_without_names_takes_all(given):
+    parser = ArgumentParser()
+    training.add_names(parser, "names", "abc")
+    if given == ["d"]:
+        with pytest.raises(SystemExit):
+            parser.parse_args(given)
+    else:
+        names = parser.parse_args(given).names
+        assert names == given or (not given and "all" in names)
 
 
 def test_other_examples_and_a_changed_base_are_other_runs(bases, tmp_path):

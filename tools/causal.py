@@ -29,8 +29,8 @@ _BATCH_TOKENS = 1024
 class Sampling:
     """How a text is drawn. A temperature of 0 takes the likeliest token each time.
 
-    The original SL-HyDE also sets a presence penalty, which transformers does not have;
-    ``repetition_penalty`` stands in for it.
+    The original SL-HyDE also sets a presence penalty, which transformers does not have: here
+    ``repetition_penalty`` stands in for it, and ``Penalised`` has it.
     """
 
     max_tokens: int
@@ -38,6 +38,14 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0
     repetition_penalty: float = 1.0
+
+
+@dataclass(frozen=True)
+class Penalised(Sampling):
+    """Sampling with the presence penalty of servers: what is taken off the logit of a token that
+    the reply has already. A class of its own, so that names of older texts stay what they are."""
+
+    presence_penalty: float = 0.0
 
 
 def open_causal(
@@ -155,6 +163,8 @@ class Causal:
                 "top_p": sampling.top_p,
                 "top_k": sampling.top_k,
             }
+        if penalty := getattr(sampling, "presence_penalty", 0.0):
+            options["logits_processor"] = [_presence(penalty, padded["input_ids"].shape[1])]
         with torch.inference_mode(), _seeded(seed, sampling, padded["input_ids"]):
             written = self.model.generate(
                 **padded.to(self.model.device),
@@ -166,6 +176,19 @@ class Causal:
         replies = written[:, padded["input_ids"].shape[1] :]
         texts = [self.tokenizer.decode(r, skip_special_tokens=True).strip() for r in replies]
         return [part(text).text for text in texts]
+
+
+def _presence(penalty: float, start: int) -> Any:
+    """What takes ``penalty`` off the logits of tokens that stand at ``start`` or later."""
+    import torch
+    from transformers import LogitsProcessor
+
+    class Presence(LogitsProcessor):
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            said = torch.zeros_like(scores).scatter(1, input_ids[:, start:], penalty)
+            return scores - said
+
+    return Presence()
 
 
 @contextmanager

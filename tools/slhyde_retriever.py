@@ -2,6 +2,7 @@
 
     python -m tools.slhyde_retriever [NAME ...]    each of RECIPES into data/adapters
     python -m tools.slhyde_retriever --rates       how the learning rates were chosen
+    python -m tools.slhyde_retriever --loop FILE.toml    another loop: tools.slhyde_loop
 
 A killed run goes on, and comes to the same weights. ``lib.studies.slhyde.tasks`` lists what differs
 from the paper. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
@@ -46,7 +47,7 @@ from lib.studies.slhyde.tasks import (
     task_values,
     unlabelled,
 )
-from tools.training import Plan, fit
+from tools.training import Plan, add_names, fit
 
 PLAN = Plan(BASE, "texts", rank=8, learning_rate=1e-3, batch_size=16, max_tokens=160, dropout=0.0)
 """What all trainings share; each has its own seed. On one core dropout takes two fifths of the
@@ -319,11 +320,18 @@ def rate_table(name: str) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Train the adapters that are named, or all; with ``--rates`` write the tables of rates."""
+    """Train the adapters that are named, or all; with ``--rates`` write the tables of rates, with
+    ``--loop`` train the retriever of that file's loop."""
     parser = argparse.ArgumentParser(prog="python -m tools.slhyde_retriever")
-    parser.add_argument("names", nargs="*", choices=[*RECIPES], help="default: all")
+    add_names(parser, "names", RECIPES)
     parser.add_argument("--rates", action="store_true")
+    parser.add_argument("--loop", type=Path, metavar="FILE.toml")
     given = parser.parse_args()
+    if given.loop:
+        from tools.slhyde_loop import command, train_loop
+
+        print(f"python -m lib.beir cmirb --encoder st:{command(train_loop, given.loop)}")
+        return
     if given.rates:
         for name in RATES:
             table = rate_table(name)
@@ -331,7 +339,7 @@ def main() -> None:
             write_result(table, name, "open", **origin)
             print(table.to_string(index=False))
         return
-    for name in given.names or RECIPES:
+    for name in RECIPES if "all" in given.names else given.names:
         card = train(RECIPES[name], ADAPTERS / name)
         cost = f"{card['minutes']} min, {card['peak_memory_mb']} MB of memory"
         print(f"{name}: {card['examples']} pairs, {cost}", flush=True)

@@ -1,6 +1,7 @@
 """Everything that SmolLM2 writes for SL-HyDE, in five stages; may be stopped at any time.
 
     python -m tools.slhyde_writer [STAGE ...]
+    python -m tools.slhyde_writer --loop FILE.toml [STAGE ...]    another loop: tools.slhyde_loop
 
 ``data/selflearn/README.md`` says what each file holds. A stage whose file is there, made with the
 same settings, is not run again; one that was killed goes on with its first unwritten batch.
@@ -49,7 +50,7 @@ from lib.studies.slhyde.tasks import (
     unlabelled,
 )
 from tools.causal import BUNDLED, Causal, Sampling, in_batches, plain_causal
-from tools.training import Plan, base_digest, fit
+from tools.training import Plan, add_names, base_digest, fit
 
 FOLDER = paths.DATA / "selflearn"
 PROMPTS = paths.ROOT / "lib" / "studies" / "slhyde" / "prompts"
@@ -122,8 +123,8 @@ def asks_for_passage(query: str, prompt: str = "passage") -> Chat:
 
 def one_question(reply: str, title: str) -> str:
     """What was asked, up to the first question mark; an empty reply is the document's title."""
-    asked, mark, _ = reply.partition("?")
-    return " ".join((asked + mark).split()) or title
+    asked = re.match(r"[^?？]*[?？]?", reply)[0]
+    return " ".join(asked.split()) or title
 
 
 def repeats(passage: str, document: str, least: int = COPIED) -> bool:
@@ -168,16 +169,22 @@ def open_writer(adapter: Path | None = None) -> Causal:
 
 
 def write_all(
-    writer: Causal, asked: Sequence[Chat], sampling: Sampling, seed: int = 0
+    writer: Causal,
+    asked: Sequence[Chat],
+    sampling: Sampling,
+    seed: int = 0,
+    folder: Path | None = None,
+    batch: int = BATCH,
 ) -> list[str]:
-    """One text for each chat, in their order; finished batches are kept in the cache."""
+    """One text for each chat, in their order; finished batches are kept in a folder, or the
+    cache."""
     return in_batches(
         f"{writer.name}, {sampling}, seed {seed}",
         asked,
         [len(writer.prompt_tokens(chat)) for chat in asked],
         lambda chats: writer.write(chats, sampling, seed),
-        paths.cache("selflearn"),
-        BATCH,
+        folder or paths.cache("selflearn"),
+        batch,
     )
 
 
@@ -356,12 +363,17 @@ def _sha256(name: str) -> str:
 
 
 def main() -> None:
-    """Run the stages that are named, or all."""
+    """Run the stages that are named, or all; with ``--loop`` those of that file's loop."""
     parser = argparse.ArgumentParser(prog="python -m tools.slhyde_writer")
-    parser.add_argument("stages", nargs="*", choices=[*STAGES], help="default: all")
-    chosen = parser.parse_args().stages or STAGES
+    add_names(parser, "stages", STAGES)
+    parser.add_argument("--loop", type=Path, metavar="FILE.toml")
+    given = parser.parse_args()
+    if given.loop:
+        from tools.slhyde_loop import command, write_loop
+
+        return command(write_loop, given.loop, given.stages)
     for name, stage in STAGES.items():
-        if name in chosen:
+        if name in given.stages or "all" in given.stages:
             print(name, flush=True)
             stage()
 

@@ -53,7 +53,7 @@ from lib.studies.contradiction.nli import (
     features,
     reads_one_text,
 )
-from tools.training import Plan, fit, fit_logistic, write_card, write_npz
+from tools.training import Plan, add_names, fit, fit_logistic, write_card, write_npz
 
 LABELS = ("contradiction", "entailment", "neutral")
 
@@ -304,9 +304,9 @@ def main() -> None:
     """Train the models that are named, or all adapters."""
     parser = argparse.ArgumentParser(prog="python -m tools.train_contradiction")
     parser.add_argument("--base", default="minilm", help="minilm, mpnet, or a model of the hub")
-    parser.add_argument("names", nargs="*", choices=[*PLANS, "head"], help="default: all adapters")
+    add_names(parser, "names", [*PLANS, "head"])
     given = parser.parse_args()
-    for name in given.names or PLANS:
+    for name in PLANS if "all" in given.names else given.names:
         if name == "head":
             make_head()
             continue

@@ -63,6 +63,7 @@ from lib.studies.rag2.labels import (
 from tools.label_passages import Leak, check_leaks, load_parts, tested_questions
 from tools.training import (
     Plan,
+    add_names,
     fit,
     fit_logistic,
     peak_memory_mb,
@@ -318,8 +319,9 @@ def main() -> None:
     """Train what is named, or everything."""
     parser = argparse.ArgumentParser(prog="python -m tools.train_filters")
     everything = [*RERANKERS, *FILTERS]
-    parser.add_argument("names", nargs="*", choices=everything, help="default: all of them")
-    names = parser.parse_args().names or everything
+    add_names(parser, "names", everything)
+    named = parser.parse_args().names
+    names = everything if "all" in named else named
     profile = load_profile("open")
     if set(names) & set(RERANKERS):
         encoder = load_encoder(profile.encoder, precision="float32")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,9 @@ _UNREAD = -100
 _PREFIX = "base_model.model."
 """Before the names of an adapter's weights, as peft's own models have it."""
 
+WHOLE = "model.safetensors"
+"""The weights of a model that was trained whole."""
+
 _WINDOW = 50
 """Batches whose examples are sorted by length together."""
 
@@ -39,8 +43,9 @@ class Plan:
     ``base``: "minilm", "mpnet", "smollm2", or a model of the hub or folder. ``reads``: "pairs" (a
     cross-encoder with one score for each of ``labels``), "texts" (a bi-encoder) or "chats" (a
     causal model that learns replies). ``rank`` is LoRA's, its alpha is twice that, its ``dropout``
-    on every linear layer. The learning rate rises over the first ``warmup`` of all steps, then
-    falls by ``schedule``. Examples are cut at ``max_tokens``.
+    on every linear layer; with rank 0 all weights of a bi-encoder are trained. The learning rate
+    rises over the first ``warmup`` of all steps (1 or more: so many steps), then falls by
+    ``schedule``. Examples are cut at ``max_tokens``.
     """
 
     base: str
@@ -67,7 +72,7 @@ def fit(
     work: Path | None = None,
     **trained_on: Any,
 ) -> dict[str, Any]:
-    """Train by ``plan`` on columns of ``examples``, write the adapter and its card into ``out``.
+    """Train by ``plan`` on columns of ``examples``, write adapter (or model) and card to ``out``.
 
     ``loss`` takes the model, and gives one of sentence-transformers' losses; chats have none, and
     the columns ``messages`` and ``reply``. Checkpoints lie in a folder of ``work`` (default: the
@@ -84,8 +89,11 @@ def fit(
     work = (work or paths.cache("train")) / key
     model, trainer = _trainer(plan, columns, loss, work, bf16)
     resume(trainer, work)
-    # A bare encoder with an adapter names its parts otherwise than a model of peft's own.
-    write_adapter(model, out, "" if plan.reads == "chats" else _PREFIX)
+    if plan.rank:
+        # A bare encoder with an adapter names its parts otherwise than a model of peft's own.
+        write_adapter(model, out, "" if plan.reads == "chats" else _PREFIX)
+    else:
+        model.save_pretrained(str(out), create_model_card=False)
     card = {
         "base_digest": base,
         **asdict(plan),
@@ -96,7 +104,7 @@ def fit(
         "peak_memory_mb": peak_memory_mb(),
         "precision": "bfloat16 products, float32 weights" if bf16 else "float32",
     }
-    write_card(card, out)
+    write_card(card, out, WEIGHTS if plan.rank else WHOLE)
     return card
 
 
@@ -199,14 +207,15 @@ def _encoder_trainer(
 
         model = SentenceTransformer(folder)
         model.max_seq_length = plan.max_tokens
-        model.add_adapter(_lora(plan, task_type="FEATURE_EXTRACTION"))
-    trainer = _resuming(Trainer)(
+        if plan.rank:
+            model.add_adapter(_lora(plan, task_type="FEATURE_EXTRACTION"))
+    trainer = (_resuming(Trainer) if plan.rank else Trainer)(
         model=model,
         args=Arguments(batch_sampler=ByLength, **settings),
         train_dataset=Dataset.from_dict(examples),
         loss=loss(model),
     )
-    return model[0].model, trainer
+    return (model[0].model if plan.rank else model), trainer
 
 
 def _resuming(trainer: type) -> type:
@@ -317,6 +326,18 @@ def fit_logistic(
     return weights, float(model.intercept_[0] - mean @ weights)
 
 
+# commands -----------------------------------------------------------------------------------------
+
+
+def add_names(parser: ArgumentParser, argument: str, names: Iterable[str]) -> None:
+    """An argument that takes any of ``names``, or none: then it is "all".
+
+    A default is needed: without one argparse refuses the empty list, as it is no choice.
+    """
+    choices = [*names, "all"]
+    parser.add_argument(argument, nargs="*", choices=choices, default="all", help="default: all")
+
+
 # what is shipped ----------------------------------------------------------------------------------
 
 
@@ -337,9 +358,9 @@ def write_adapter(model: Any, out: Path, prefix: str = "") -> None:
     atomic_write(out / "adapter_config.json", text + "\n")
 
 
-def write_card(card: Mapping[str, Any], out: Path) -> None:
-    """``card.toml`` of the adapter in ``out``, with the hash of its weights."""
-    write_toml({**card, "sha256": sha256_file(out / WEIGHTS)}, out / CARD)
+def write_card(card: Mapping[str, Any], out: Path, weights: str = WEIGHTS) -> None:
+    """``card.toml`` of the adapter, or whole model, in ``out``, with the hash of its weights."""
+    write_toml({**card, "sha256": sha256_file(out / weights)}, out / CARD)
 
 
 def write_toml(card: Mapping[str, Any], file: Path) -> None:
