@@ -39,6 +39,8 @@ from lib.studies.main_tables.experiment import CONTROLS, further_lambdas
 
 PASSAGE = 221
 """Tokens of a MedCorp passage, mean (Xiong et al. 2024)."""
+CHARACTERS = 4
+"""Assumed: characters of a token, to compare MedCorp's passages with those of ``words``."""
 ENCODER = 12 * 12 * 768**2
 """Parameters that a token meets in one of MedCPT's towers: twelve layers of BERT-base."""
 PEAK, GIGABYTES = 312e12, 80
@@ -248,6 +250,15 @@ def sizes(p: Profile) -> pd.DataFrame:
     return table.assign(text_gb=table["rows"] * _measured()["bytes of a stored passage"] / 1e9)
 
 
+def words(n: float) -> tuple[float, float]:
+    """Hours and GB of the index of words of n of MedCorp's passages, as at the largest size that
+    ``tools.bench_words`` measured, by their characters."""
+    table, _ = read_result("words", "scale", committed=True)
+    ours = table[table["engine"] == "ours"].sort_values("passages").iloc[-1]
+    share = n / ours["passages"] * PASSAGE * CHARACTERS / ours["characters"]
+    return share * ours["build_s"] / 3600, share * ours["gb"]
+
+
 def rows(p: Profile) -> int:
     """How many passages a profile searches, but for those of your own."""
     others = [CORPORA[name].passages for name in p.corpora if name in {*CORPORA} - {*NAMES}]
@@ -269,9 +280,12 @@ def bill(p: Profile, gpus: int) -> pd.DataFrame:
     speed = gpus * PEAK * READ / (2 * ENCODER) if gpus else measured["encoder tokens a second"]
     storing = corpus.get("rows", 0) / measured["passages stored a second"]
     towers = TOWERS_GB if p.encoder == "medcpt" else 0.0
+    by_words = not {"bm25", "rrf"} <= set(p.skip)
+    counting, words_gb = words(corpus.get("rows", 0)) if by_words else (0.0, 0.0)
     rows = [
         ("downloads", None, 0, corpus.get("download_gb", 0), None, None),
         ("texts", storing / 3600, 0, corpus.get("text_gb", 0), None, None),
+        ("words", counting, 0, words_gb, None, None),
         ("vectors", encoded / speed / 3600, gpus, corpus.get("float16_gb", 0), None, None),
         ("the encoder's weights", None, 0, towers, None, None),
         *_study(p, speed, gpus),
@@ -324,6 +338,9 @@ def page() -> str:
         "search": -(-sizes["float16_gb"] // GIGABYTES),
         "stored": measured["bytes of a stored passage"],
         "texts": sizes["rows"] * measured["bytes of a stored passage"] / 1e9,
+        "words": words(sizes["rows"])[1],
+        "counting": words(sizes["rows"])[0],
+        "CHARACTERS": CHARACTERS,
         "rate": measured["passages stored a second"],
         "ID": measured["bytes of an id in memory"],
         "storing": sizes["rows"] / measured["passages stored a second"] / 3600,

@@ -11,6 +11,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from lib import cost, doctor, notebooks
@@ -19,6 +20,7 @@ from lib.base.files import write_manifest
 from lib.datasets import SIZES
 from lib.llm.connect import SET_ASIDE, connect, is_called
 from lib.llm.recorder import RecordingMiss
+from lib.pages.render import disk_of_a_paper_run
 from lib.profiles import FIELDS, load_profile
 from lib.search import choose
 from lib.stages import ask, stages
@@ -408,3 +410,15 @@ def test_a_model_without_an_address_is_not_run_and_what_is_recorded_of_it_is_rea
     assert absent.name == FIRST and absent.generate(asked)[0].text == "yes"
     with pytest.raises(RecordingMiss, match=rf"{FIRST} is not asked: .*Next: write .*@http"):
         absent.generate([{"role": "user", "content": "y"}])
+
+
+def test_the_index_of_words_is_billed_by_its_passages_where_it_is_searched():
+    p = load_profile("paper")
+    measured = pd.read_csv(paths.committed("scale") / "words.csv")
+    ours = measured[measured["engine"] == "ours"].iloc[-1]
+    gb = ours["gb"] * cost.rows(p) / ours["passages"] * cost.PASSAGE * 4 / ours["characters"]
+    told = cost.bill(p, 1).set_index("what")["disk_gb"]
+    assert told["words"] == pytest.approx(gb)
+    assert "words" not in set(cost.bill(replace(p, skip=("bm25", "rrf")), 1)["what"])
+    disk = disk_of_a_paper_run()
+    assert f"{disk['all']} GB of disk" in p.needs and f"words {disk['words']}" in p.needs

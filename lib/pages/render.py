@@ -138,7 +138,7 @@ def papers() -> pd.DataFrame:
 
 def disk_of_a_paper_run() -> dict[str, int]:
     """Gigabytes that a run at the paper's scale needs, in all and by what they hold."""
-    from lib.cost import MODELS
+    from lib import cost
     from lib.data.medrag import estimate
 
     sizes = [estimate(name) for name in load_profile("paper").corpora]
@@ -147,8 +147,9 @@ def disk_of_a_paper_run() -> dict[str, int]:
         "downloads": round(sum(size.download_gb for size in sizes)),
         "vectors": round(sum(size.float16_gb for size in sizes)),
         "texts": round(sum(size.rows for size in sizes) * stored / 1e9),
+        "words": round(cost.words(sum(size.rows for size in sizes))[1]),
     }
-    weights = round(sum(2 * billions for billions, *_ in MODELS.values()))
+    weights = round(sum(2 * billions for billions, *_ in cost.MODELS.values()))
     return parts | {"all": sum(parts.values()), "weights": weights}
 
 
