@@ -11,9 +11,9 @@ chinese``), or what ``lib.embed.load_encoder`` takes. With ``--llm`` the model w
 each query, which is then also searched with the mean of both (HyDE with one passage; SL-HyDE,
 Eq. 8). Title and text of a passage are read as one, as BEIR has it.
 
-Runs, replies and a table are kept in ``--out``: a run that was stopped goes on. ``--keep`` adds the
-table to ``data/results/open/beir.csv``. Source: Thakur et al., BEIR, arXiv:2104.08663; Li et al.,
-AutoMIR, arXiv:2410.20050.
+Runs, replies and a table are kept in ``--out``: a run that was stopped goes on. What cannot be run
+is named, and the rest goes on. ``--keep`` adds the table to ``data/results/open/beir.csv``. Source:
+Thakur et al., BEIR, arXiv:2104.08663; Li et al., AutoMIR, arXiv:2410.20050.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from lib.embed import Encoder, HashEncoder, load_encoder
 from lib.evaluation import evaluate
 from lib.forms import Qrels, read_passages, read_qrels, read_questions
 from lib.llm.chat import LLMError
+from lib.llm.connect import is_live, writer_of
 from lib.methods.hyde import HyDE
 from lib.run import Retriever
 from lib.run_files import TextIndex
@@ -55,7 +56,8 @@ QUESTION = "hyde_passage"
 """The prompt for a passage, where the set names none."""
 
 _FILES = ["corpus.jsonl*", "queries.jsonl*", "qrels/*"]
-_KEYS = ["set", "split", "encoder", "method", "metric"]
+_KEYS = ["set", "split", "encoder", "method", "writer", "metric"]
+"""What tells rows apart. ``writer``: who wrote the passages; empty for the query alone."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,11 @@ def _cut(item: Any) -> Any:
 def measured(
     one: RetrievalSet, name: str, folder: Path, llm: str | None = None
 ) -> Iterator[dict[str, object]]:
-    """A row a method and measure of one encoder on one set; runs and replies stay in ``folder``."""
+    """A row a method and measure of one encoder on one set. Its runs stay in ``folder``; what
+    ``llm`` says beside it, for every encoder of the set."""
     encoder = opened(name)
+    if llm and is_live(llm):
+        llm = f"record:{(folder.parent / 'replies.jsonl').resolve()}={llm}"
     retriever, queries = retriever_of(one, encoder)
     if isinstance(encoder, str):
         methods: list = ["bm25"]
@@ -166,10 +171,11 @@ def measured(
         folder=folder,
     )
     for row in found.table.itertuples():
+        writer = "" if row.arm in ALONE else writer_of(llm)
+        told = {"encoder": name, "method": row.arm, "writer": writer, "n": row.n}
         scores = {"value": row.value, "low": row.low, "high": row.high}
-        yield {"encoder": name, "method": row.arm, "metric": MEASURES[row.metric], "n": row.n} | {
-            column: 100 * score for column, score in scores.items()
-        }
+        percent = {column: 100 * score for column, score in scores.items()}
+        yield told | {"metric": MEASURES[row.metric]} | percent
 
 
 def beside_published(table: pd.DataFrame) -> pd.DataFrame:
@@ -192,7 +198,7 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
 def keep(table: pd.DataFrame) -> Path:
     """Put the rows into ``data/results/open/beir.csv``; those of other searches stay."""
     try:
-        before, _ = read_result("beir", "open")
+        before = read_result("beir", "open")[0].fillna({"writer": ""})
         here = pd.MultiIndex.from_frame(before[_KEYS]).isin(pd.MultiIndex.from_frame(table[_KEYS]))
         table = pd.concat([before[~here], table], ignore_index=True)
     except FileNotFoundError:
@@ -214,28 +220,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sources = [one for name in asked.sets for one in (ten if name == "cmirb" else [name])]
     ten_retrievers = list(_rows("retrievers"))
     names = [name for one in asked.encoder for name in (ten_retrievers if one == "all" else [one])]
-    tables = []
-    try:
-        for source in sources:
+    tables, not_run = [], 0
+    for source in sources:
+        try:
             one = read_set(folder_of(source), asked.split)
-            for name in names:
-                print(f"{one.name}, {name}", file=sys.stderr, flush=True)
-                home = asked.out / one.name / asked.split / name.replace("/", "_")
-                rows = list(measured(one, name, home, asked.llm))
-                found = pd.DataFrame(rows).assign(set=one.name, split=asked.split)
-                tables.append(found.assign(corpus=one.corpus.store.content[:8]))
-    except (ValueError, FileNotFoundError, LLMError) as problem:
-        sys.exit(f"error: {problem}")
-    table = beside_published(pd.concat(tables, ignore_index=True))
-    table = table[[*_KEYS, "n", "value", "low", "high", "published", "source", "corpus"]]
-    atomic_write(asked.out / "table.csv", table.to_csv(index=False))
-    if asked.keep:
-        keep(table)
-    print(
-        table.drop(columns=["source", "corpus"]).to_string(
-            index=False, float_format="{:.2f}".format
-        )
-    )
+        except (ValueError, FileNotFoundError) as problem:
+            not_run += _told(source, problem)
+            continue
+        for name in names:
+            print(f"{one.name}, {name}", file=sys.stderr, flush=True)
+            home = asked.out / one.name / asked.split / name.replace("/", "_")
+            try:
+                found = pd.DataFrame(list(measured(one, name, home, asked.llm)))
+            except (ValueError, FileNotFoundError, LLMError) as problem:
+                not_run += _told(f"{one.name}, {name}", problem)
+                continue
+            found = found.assign(set=one.name, split=asked.split)
+            tables.append(found.assign(corpus=one.corpus.store.content[:8]))
+    if tables:
+        table = beside_published(pd.concat(tables, ignore_index=True))
+        table = table[[*_KEYS, "n", "value", "low", "high", "published", "source", "corpus"]]
+        atomic_write(asked.out / "table.csv", table.to_csv(index=False))
+        if asked.keep:
+            keep(table)
+        shown = table.drop(columns=["source", "corpus"])
+        print(shown.to_string(index=False, float_format="{:.2f}".format))
+    if not_run:
+        sys.exit(f"error: {not_run} NOT RUN, see above; the same command goes on")
+
+
+def _told(what: str, problem: Exception) -> int:
+    """Print what was not run, and why; 1, to be counted."""
+    print(f"NOT RUN: {what}: {problem}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

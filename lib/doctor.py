@@ -157,7 +157,8 @@ def models(p: Profile) -> list[Need]:
         scorers = [getattr(method, name, None) for name in ("reranker", "judge")]
         scorers = [getattr(scorer, "name", "") for scorer in scorers]
         named = [it.removeprefix("hub:") for it in scorers if it.startswith("hub:")]
-        named += [it for name in getattr(method, "encoders", ()) for it in sources(name, {})]
+        for name, _, folder in (one.partition("=") for one in getattr(method, "encoders", ())):
+            named += [folder] if folder else sources(name, {})
         of_row = f"the row {row}"
         found += [_need(f"{it}, for {row}", of_row, partial(_weights, it)) for it in named]
     nli = p.evidence["nli"]
@@ -176,7 +177,9 @@ def _weights(source: str) -> str:
         check_files(folder)
         return "in a folder"
     if source.startswith(("/", "~", ".", "data/")):  # no name of the hub's
-        raise FileNotFoundError("there is no such folder. Next: mend its path in the profile")
+        made = source.startswith("data/")
+        how = "make it, as its profile says" if made else "mend its path in the profile"
+        raise FileNotFoundError(f"there is no such folder. Next: {how}")
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.constants import ENDPOINT
 

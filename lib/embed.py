@@ -572,6 +572,10 @@ class HashEncoder:
         return _unit(vectors)
 
 
+_ADDED = 4
+"""Numbers that ``ByDistance`` adds to a vector: two, and two zeros, as codes are of four each."""
+
+
 class ByDistance:
     """An encoder with the metric l2, for a search that takes inner products.
 
@@ -582,7 +586,8 @@ class ByDistance:
 
     def __init__(self, encoder: Encoder):
         self._encoder = encoder
-        self.name, self.titles, self.dim = encoder.name, encoder.titles, encoder.dim + 2
+        self.name, self.titles, self.dim = encoder.name, encoder.titles, encoder.dim + _ADDED
+        self.chunk = getattr(encoder, "chunk", 512)
         self.metric: Metric = encoder.metric
         self.fingerprint = f"{encoder.fingerprint}|as inner products"
         self.fingerprints = {
@@ -593,12 +598,26 @@ class ByDistance:
         self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
     ) -> np.ndarray:
         """See Encoder."""
-        rows = self._encoder.encode(items, tower, progress)
+        return self._extended(self._encoder.encode(items, tower, progress), tower)
+
+    def encode_many(
+        self, chunks: Iterable[Sequence[Item]], tower: Tower = "query"
+    ) -> Iterator[np.ndarray]:
+        """See ``ModelEncoder``."""
+        many = getattr(self._encoder, "encode_many", None)
+        found = many(chunks, tower) if many else (self._encoder.encode(c, tower) for c in chunks)
+        yield from (self._extended(rows, tower) for rows in found)
+
+    def _extended(self, rows: np.ndarray, tower: Tower) -> np.ndarray:
+        """The rows with the added numbers behind them."""
+        added = np.zeros((len(rows), _ADDED), dtype=np.float32)
         if tower == "query":
-            return np.column_stack([rows, np.ones((len(rows), 2), dtype=np.float32)])
-        added = -np.square(rows.astype(np.float64)).sum(axis=1) / 2
-        large = added.astype(np.float16).astype(np.float32)
-        return np.column_stack([rows, large, added - large]).astype(np.float32)
+            added[:, :2] = 1
+        else:
+            half = -np.square(rows.astype(np.float64)).sum(axis=1) / 2
+            added[:, 0] = half.astype(np.float16)
+            added[:, 1] = half - added[:, 0]
+        return np.concatenate([rows, added], axis=1, dtype=np.float32)
 
     def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
         """See Encoder."""

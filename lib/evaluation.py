@@ -296,7 +296,7 @@ def _searched(
     settings = {
         "method": type(method).__qualname__,
         "code": code_hash(code_of(method)),
-        "settings": {name: _short(value) for name, value in asdict(method).items()},
+        "settings": {name: _short(value) for name, value in _settings(method).items()},
         "questions": sha256_bytes(canonical_json([asdict(q) for q in questions]).encode()),
         "passages": retriever.store.content,
         "encoder": retriever.encoder.fingerprint,
@@ -319,6 +319,14 @@ def _searched(
         write_trec_run(file, run)
         write_manifest(file, rows=len(run), settings=settings | {"failed": failed})
     return run, failed
+
+
+def _settings(method: Method) -> dict[str, object]:
+    """A method's fields, what has weights by their fingerprint."""
+    return {
+        name: getattr(getattr(method, name), "fingerprint", value)
+        for name, value in asdict(method).items()
+    }
 
 
 def _short(value: object) -> str:

@@ -190,14 +190,15 @@ class Lengths(HashEncoder):
 
 @pytest.mark.parametrize("metric", ["dot", "l2"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_an_encoders_own_metric_decides_what_is_near(metric, dtype, tmp_path):
+@pytest.mark.parametrize("backend", ["faiss", "compressed"])
+def test_an_encoders_own_metric_decides_what_is_near(metric, dtype, backend, tmp_path):
     """Contriever's inner product and SPECTER's distance, by brute force."""
     encoder = Lengths(32)
     encoder.metric = metric
     random = np.random.default_rng(0)
     texts = [" ".join(f"w{i}" for i in random.integers(30, size=n % 9 + 3)) for n in range(80)]
     corpus = Corpus.read(jsonl(tmp_path / "c.jsonl", texts))
-    retriever = corpus.retriever(encoder, dtype=dtype, progress=False)
+    retriever = corpus.retriever(encoder, dtype=dtype, backend=backend, progress=False)
     stored = encoder.encode(texts, "article").astype(dtype).astype(np.float64)
     for question in ("w1 w2 w3", "w4 w9", "w20 w21 w22 w23 w1"):
         query = encoder.encode([question])[0].astype(np.float64)

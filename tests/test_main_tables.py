@@ -675,11 +675,14 @@ def test_a_run_of_the_papers_setup_is_judged_and_any_other_is_shown(make, monkey
         sets={d: [replace(q, qid=f"{d}-{q.qid}") for q in cases(n)] for d, n in sizes.items()},
         k=5,
         llm=expander,
-        methods={name: METHODS[name] for name in ("standard", "hyde", "chr")},
+        methods={
+            name: methods_of(load_profile("paper"))[name] for name in ("standard", "hyde", "chr")
+        },
         readers=[ChatReader(llama, "Llama-3-8B-Instruct"), EvidenceReader(HashEncoder(dim=64))],
     )
     corpora = ("pubmed", "textbooks", "wikipedia", "statpearls")
-    paper = replace(lab.profile, corpora=corpora, encoder="medcpt", methods={})
+    own = load_profile("paper").methods
+    paper = replace(lab.profile, corpora=corpora, encoder="medcpt", methods=own)
     answers = lab.answers()
     judged = {"MATCH", "CLOSE", "OFF"}
     for encoder, verdicts in (("medcpt", judged), ("minilm", {"DIFFERENT SETUP"})):

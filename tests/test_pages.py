@@ -12,10 +12,12 @@ import pytest
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
+from lib.base.provenance import write_result
 from lib.explorer.rows import Place, read_rows
 from lib.pages import __main__ as weave
 from lib.pages import render
 from lib.pages.render import block, cell, read
+from lib.pages.tables import rag2_table_2
 from lib.studies.contradiction.labelled import LEAST, TRAINED_ON
 from lib.studies.slhyde.study import MARGIN
 from lib.studies.slhyde.tasks import LOW_RATE
@@ -315,3 +317,17 @@ def test_a_cell_stays_one_cell_of_its_row():
     for text in ("a|b", "a\nb", "a\r\n\r\n| --- |\r# b", "`|`"):
         shown = cell(text)
         assert not re.search(r"[\n\r]", shown) and not re.search(r"(?<!\\)\|", shown)
+
+
+def test_table_2_of_rag2_is_that_of_the_profile_that_has_its_rows(own_folders):
+    columns = {"answerer": "Llama-3-8B-Instruct", "metric": "accuracy"}
+    rows = [
+        columns | {"dataset": "medqa", "method": method, "value": value}
+        for method, value in (("rag2", 0.6), ("standard", 0.5))
+    ]
+    assert set(rag2_table_2("mine")["MedQA, here"]) == {"NOT RUN"}
+    write_result(pd.DataFrame(rows), "table1", "mine", code=["lib.pages"], data=[])
+    shown = rag2_table_2("mine").set_index("method")
+    assert shown["MedQA, here"]["RAG2"] == 60 and shown["MedQA, here"]["MedCPT"] == 50
+    assert shown["MedQA, here"]["MedRAG"] == shown["MMLU-Med, here"]["RAG2"] == "NOT RUN"
+    assert shown["MedQA, printed"]["RAG2"] == 64.6 and shown["the paper's"]["MedCPT"] == "k=1"

@@ -23,6 +23,8 @@ from lib.methods import METHODS
 from lib.profiles import ROWS, check_names, load_profile, methods_of, profile_names, profile_table
 from lib.report import reported
 from lib.search.index import DenseIndex
+from lib.studies.contradiction.answers import PROMPT
+from lib.studies.contradiction.study import settings_of
 from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRIEVAL, RANDOM
 
 # the built-in profiles ---------------------------------------------------------------------------
@@ -60,6 +62,14 @@ def test_a_file_beside_the_others_is_a_profile_and_nothing_else_lists_them(tmp_p
     assert load_profile("large").k == 9
     with pytest.raises(ValueError, match="'larg'; there are: large, mini"):
         load_profile("larg")
+
+
+def test_rag2_has_the_contradiction_study_of_mini():
+    rag2, mini = load_profile("rag2"), load_profile("mini")
+    assert settings_of(mini)["scoring"].items() <= settings_of(rag2)["scoring"].items()
+    assert rag2.evidence["name"] == mini.evidence["name"]
+    assert rag2.evidence["encoder"] == rag2.evidence["sentence_encoder"] == mini.encoder
+    assert rag2.evidence["prompt"] == PROMPT
 
 
 def test_the_environment_chooses_and_overrides_replace(monkeypatch):

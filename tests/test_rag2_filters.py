@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.datasets import Question
+from lib.datasets import Question, question_sets
 from lib.embed import HashEncoder
 from lib.methods.postprocess import shown as shown_question
 from lib.profiles import load_profile, methods_of
@@ -552,13 +552,15 @@ def test_any_model_labels_any_sets_and_the_papers_filter_learns_from_them(
     own_folders, t5, tmp_path, monkeypatch
 ):
     """RAG2's way from a training set to a filter that a profile names, by its two commands."""
-    monkeypatch.setattr(label_passages, "tested_questions", list)
-    monkeypatch.setattr(train_filters, "tested_questions", list)
+    leak = next(iter(question_sets(["ddx-mini"], 30).values()))[0]
+    tested = [replace(leak, dataset="medqa", text=f" {leak.text.upper()}")]
+    monkeypatch.setattr(label_passages, "tested_questions", lambda: tested)
+    monkeypatch.setattr(train_filters, "tested_questions", lambda: tested)
     profile = tmp_path / "mine.toml"
     profile.write_text('base = "mini"\nencoder = "hash"\nencoder_options = {}\n')
     model, labels, out = save_causal(tmp_path / "llm"), tmp_path / "labels", tmp_path / "flan"
     asked = ["--model", str(model), "--profile", str(profile), "--sets", "ddx-mini"]
-    asked += ["--questions", "20", "--out", str(labels)]
+    asked += ["--questions", "30", "--out", str(labels)]
     scored = label_passages.Causal.log_likelihoods
 
     def stop(*_):
@@ -573,6 +575,7 @@ def test_any_model_labels_any_sets_and_the_papers_filter_learns_from_them(
 
     table = read_labels(labels)
     assert set(table["rationale"]) == {"own"} and set(table["dataset"]) == {"ddx-mini"}
+    assert leak.qid not in set(table["qid"]) and table["qid"].nunique() > 15
     assert table.groupby("qid").size().eq(label_passages.PASSAGES).all()
     flan_t5.main(["--labels", str(labels), "--base", str(t5), "--epochs", "1", "--out", str(out)])
     card = json.loads((out / "card.json").read_text())

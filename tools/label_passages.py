@@ -55,7 +55,7 @@ from lib.datasets import (
 from lib.embed import load_encoder
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME, SHA256
-from lib.methods.base import question_alone
+from lib.methods.base import question_alone, stem
 from lib.methods.rag2 import RAG2
 from lib.model_files import digest, model_folder, pack_linear_layers
 from lib.open_retriever import open_retriever
@@ -221,6 +221,15 @@ def check_leaks(parts: Parts, tested: Iterable[Question]) -> None:
             seen.add(key)
 
 
+def without_leaks(questions: Sequence[Question], tested: Iterable[Question]) -> list[Question]:
+    """The questions that ask what no tested one asks, in the same words; it is said how many do."""
+    words = {_plain(question.text) for question in tested}
+    kept = [question for question in questions if _plain(question.text) not in words]
+    if left_out := len(questions) - len(kept):
+        print(f"{left_out} of {len(questions)} ask what a tested question asks", file=sys.stderr)
+    return kept
+
+
 # what is asked ------------------------------------------------------------------------------------
 
 
@@ -277,6 +286,7 @@ class Labeller:
     model_id: str
     folder: Path
     nearest: Nearest
+    reply_tokens: int = REPLY_TOKENS
 
     def texts(self, name: str, questions: Sequence[Question], texts: Sequence[str]) -> pd.DataFrame:
         """Log-likelihoods of one text for each question, alone and with each of its passages.
@@ -285,7 +295,7 @@ class Labeller:
         """
         asked = []
         for question, text in zip(questions, texts, strict=True):
-            scored = first_words(text, self.causal.text_tokens, REPLY_TOKENS)
+            scored = first_words(text, self.causal.text_tokens, self.reply_tokens)
             for passage in (None, *self.nearest[question.qid]):
                 asked.append([rationale_messages(question, passage), scored])
         lengths = [
@@ -330,11 +340,17 @@ class Labeller:
             rows.append(row)
         return pd.DataFrame(rows)
 
-    def written(self, name: str, questions: Sequence[Question]) -> list[str]:
+    def written(
+        self,
+        name: str,
+        questions: Sequence[Question],
+        messages_of: Callable[[Question], list[dict]] = rationale_messages,
+    ) -> list[str]:
         """The model's own rationale for each question, without a passage, always the likeliest."""
-        asked = [rationale_messages(question) for question in questions]
-        lengths = [len(self.causal.prompt_tokens(messages)) + REPLY_TOKENS for messages in asked]
-        sampling = Sampling(max_tokens=REPLY_TOKENS, temperature=0.0)
+        asked = [messages_of(question) for question in questions]
+        most = self.reply_tokens
+        lengths = [len(self.causal.prompt_tokens(messages)) + most for messages in asked]
+        sampling = Sampling(max_tokens=most, temperature=0.0)
 
         def measure(batch: list) -> list:
             return [" ".join(reply.split()) for reply in self.causal.write(batch, sampling)]
@@ -403,9 +419,14 @@ def make_labels(
 def label_own(
     labeller: Labeller, questions: Sequence[Question], retriever: Retriever
 ) -> tuple[pd.DataFrame, list[dict]]:
-    """As ``make_labels`` of the model's own rationales alone: passages are found by the rationale,
-    all questions are to train on, and no letters are compared."""
-    replies = labeller.written("written", questions)
+    """As ``make_labels`` of the model's own rationales alone, which are asked for as ``RAG2`` asks:
+    passages are found by the rationale, all questions are to train on, and no letters are
+    compared."""
+
+    def steps(question: Question) -> list[dict]:
+        return load_prompt(RAG2.prompt).messages(question=stem(question, options_visible=True))
+
+    replies = labeller.written("written in steps", questions, steps)
     wrote = [(question, reply) for question, reply in zip(questions, replies, strict=True) if reply]
     asked, texts = [question for question, _ in wrote], [reply for _, reply in wrote]
     found = replace(labeller, nearest=find_passages(asked, retriever, texts))
@@ -466,11 +487,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pack_linear_layers(causal.model.lm_head)
     weights = SHA256 if bundled else digest(model_folder(asked.model))
     name = NAME if bundled else asked.model
-    labeller = Labeller(causal, f"{name} {weights[:8]}", cache("perplexity"), {})
+    most = RAG2.max_tokens if asked.sets else REPLY_TOKENS
+    labeller = Labeller(causal, f"{name} {weights[:8]}", cache("perplexity"), {}, most)
     if asked.sets:
         sets = question_sets(asked.sets, asked.questions)
-        questions = [question for of_set in sets.values() for question in of_set]
-        check_leaks({"train": questions}, tested_questions())
+        tested = question_sets(list(profile.questions)).values()
+        of_profile = [question for of_set in tested for question in of_set]
+        questions = without_leaks(
+            [question for of_set in sets.values() for question in of_set],
+            [*tested_questions(), *(q for q in of_profile if q.dataset not in asked.sets)],
+        )
         labels, own = label_own(labeller, questions, retriever)
     else:
         parts = load_parts()
@@ -484,14 +510,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     made = {
         "date": date.today().isoformat(),
-        "command": "python -m tools.label_passages",
+        "command": " ".join(["python -m tools.label_passages", *(arguments or sys.argv[1:])]),
         "minutes": round((time.monotonic() - started) / 60, 1),
         "model": name,
         "model_sha256": weights,
         "torch": version("torch"),
         "transformers": version("transformers"),
         "passages": PASSAGES,
-        "reply_tokens": REPLY_TOKENS,
+        "reply_tokens": most,
         "encoder": encoder.fingerprint,
         "corpora": list(profile.corpora),
         "prompts_sha256": sha256_bytes(canonical_json(prompts).encode()),

@@ -124,12 +124,14 @@ def open_training(folder: Path = FOLDER) -> Training:
         return Training(open_material(), digest, load_parts()["train"], tested_questions())
     card = tomllib.loads((folder / CARD).read_text(encoding="utf-8"))
     sets = question_sets(card["sets"], card["questions"])
-    questions = [question for of_set in sets.values() for question in of_set]
+    labels = read_labels(folder)
+    labelled_ids = set(labels["qid"])
+    questions = [q for of_set in sets.values() for q in of_set if q.qid in labelled_ids]
     asked = {(question.dataset, question.qid): asked_of(question) for question in questions}
     profile = load_profile(card["profile"])
     encoder = load_encoder(profile.encoder, **profile.encoder_options)
     store = store_of(profile, encoder)
-    material = Material(read_labels(folder), asked, store, encoder, titles=True)
+    material = Material(labels, asked, store, encoder, titles=True)
     return Training(material, digest, questions, tested_questions())
 
 

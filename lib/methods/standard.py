@@ -39,7 +39,7 @@ class Standard:
 class Hybrid:
     """The dense and the BM25 ranking of the question, each ``depth`` deep, merged by RRF; with
     ``encoders`` also the ranking by each of these. MedRAG's RRF of two has ``rrf_k`` 100, its RRF
-    of four also "contriever" and "specter"."""
+    of four also "contriever" and "specter", or "contriever=<folder>" for a copy of its model."""
 
     name: str = "rrf"
     rrf_k: int = 60

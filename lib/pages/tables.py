@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from html import escape
 
 import numpy as np
@@ -74,22 +75,24 @@ default. Adaptive-RAG and InstructRAG are other papers' methods and are left out
 _OF_TABLE_2 = {"medqa": "MedQA", "medmcqa": "MedMCQA", "mmlu": "MMLU-Med"}
 
 
-def rag2_table_2(answerer: str = "Llama-3-8B-Instruct") -> pd.DataFrame:
-    """RAG2's Table 2 for one answerer, in percent: of each row and set what is printed, and what
-    profile rag2 measured; "NOT RUN" where nobody has run it."""
-    printed = pd.read_csv(REPORTED / "rag2_table2.csv")
-    printed = printed[printed["model"] == answerer].set_index(["method", "dataset"])["value"]
-    try:
-        found, _ = read_result("table1", "rag2")
-    except FileNotFoundError:
-        found = pd.DataFrame(columns=["answerer", "metric", "method", "dataset", "value"])
+def rag2_table_2(profile: str, answerer: str = "Llama-3-8B-Instruct") -> pd.DataFrame:
+    """RAG2's Table 2 for one answerer, in percent: of each row and set what is printed, with what
+    the paper notes (its k), and what the profile measured, or rag2 where it has not these rows;
+    else "NOT RUN"."""
+    printed = pd.read_csv(REPORTED / "rag2_table2.csv", keep_default_na=False)
+    printed = printed[printed["model"] == answerer].set_index(["method", "dataset"])
+    found = pd.DataFrame(columns=["answerer", "metric", "method", "dataset", "value"])
+    for name in ("rag2", profile):
+        with suppress(FileNotFoundError):
+            measured, _ = read_result("table1", name)
+            found = measured if TABLE_2["RAG2"] in set(measured["method"]) else found
     found = found[(found["answerer"] == answerer) & (found["metric"] == "accuracy")]
     ours = (100 * found.set_index(["method", "dataset"])["value"].astype(float)).round(1)
     rows = []
     for method, row in TABLE_2.items():
-        shown = {"method": method}
+        shown = {"method": method, "the paper's": printed.loc[(method, "MedQA"), "note"]}
         for name, dataset in _OF_TABLE_2.items():
-            shown[f"{dataset}, printed"] = printed[method, dataset]
+            shown[f"{dataset}, printed"] = float(printed.loc[(method, dataset), "value"])
             shown[f"{dataset}, here"] = ours.get((row, name), "NOT RUN")
         rows.append(shown)
     return pd.DataFrame(rows)

@@ -11,6 +11,7 @@ import numpy as np
 
 from lib.base.paths import ROOT
 from lib.model_files import (
+    ModelMissing,
     check_base,
     digest,
     hushed,
@@ -36,7 +37,13 @@ def load_scorer(name: str) -> PairScorer | LabelTokens:
     kind, _, source = name.partition(":")
     if kind != "hub" or not source:
         raise ValueError(f"{name!r} names no scorer: write hub:<name on the hub, or folder>")
-    folder = model_folder(ROOT / source if (ROOT / source).is_dir() else source)
+    own = ROOT / Path(source).expanduser()
+    if source.startswith("data/") and not own.is_dir():
+        raise ModelMissing(
+            f"there is no folder {source}. Next: python -m tools.label_passages, then python -m "
+            f"tools.flan_t5 --out {source} (see lib/profiles/rag2.toml)"
+        )
+    folder = model_folder(own if own.is_dir() else source)
     t5 = AutoConfig.from_pretrained(folder).is_encoder_decoder
     return LabelTokens(name, folder) if t5 else PairScorer(name, folder)
 
