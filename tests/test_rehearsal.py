@@ -165,6 +165,8 @@ article_model = "{here}/article"
 encoders = ["hash"]
 [methods.rag2_unfiltered]
 reranker = "hub:{home}/cross"
+[methods.rag2_stacked]
+reranker = "hub:{home}/cross"
 [methods.rag2]
 reranker = "hub:{home}/cross"
 judge = "hub:{home}/flan"

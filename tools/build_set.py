@@ -55,16 +55,19 @@ _QRELS = "qrels/test.tsv"
 
 
 def read_queries(folder: Path, passages: Sequence[Passage], tasks: Sequence[str]) -> list[Query]:
-    """The queries of a folder, each on the route on which these tasks are done.
+    """The queries of a folder, each on the route on which these tasks are done, with the passage
+    that is judged best for it; how many others are left out is printed.
 
     ValueError names the first query that lacks what a task needs.
     """
     by_id = {passage.pid: passage for passage in passages}
     judged = read_qrels(folder)[0] if (folder / "qrels").exists() else {}
-    queries = []
+    queries, others = [], 0
     for question in read_questions(folder)[0]:
         scores = judged.get(question.qid, {})
-        own = [by_id[pid] for pid, score in scores.items() if score > 0 and pid in by_id]
+        best_first = sorted(scores.items(), key=lambda pair: -pair[1])
+        own = [by_id[pid] for pid, score in best_first if score > 0 and pid in by_id]
+        others += len(own[1:])
         answer = question.ideal_answer
         matched = not own or ("rank" not in tasks and not {*OF_PASSAGES}.isdisjoint(tasks))
         if not own and "rank" not in tasks:
@@ -74,6 +77,8 @@ def read_queries(folder: Path, passages: Sequence[Passage], tasks: Sequence[str]
         source = own[0] if own else Passage("", "", answer, "", {})
         route = "matched" if matched else "given"
         queries.append(Query(question.qid, question.text, source, answer, route))
+    if others:
+        print(f"{others} further judged passages are left out: one a query", file=sys.stderr)
     return queries
 
 

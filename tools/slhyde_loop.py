@@ -135,6 +135,8 @@ class Retrieving(Tuning):
                 f"{self.negatives} negatives cannot be drawn from ranks {self.first_rank} to "
                 f"{self.last_rank}"
             )
+        if self.with_passage and self.dropout:
+            raise ValueError("with_passage trains without dropout: set dropout = 0")
         if self.with_passage and self.at_once:
             raise ValueError("at_once is for queries alone: with_passage needs all texts together")
         return self
