@@ -144,6 +144,8 @@ class Known:
 
     fingerprint = "by hand"
 
+    metric = "cosine"
+
     def __init__(self, places):
         self.places = places
 
