@@ -199,7 +199,7 @@ PAPERS = replace(
     corpora=("textbooks", "pubmed", "statpearls", "wikipedia"),
     encoder="medcpt",
     k=5,
-    methods={"hyde": {"samples": 3}},
+    methods=load_profile("paper").methods | {"hyde": {"samples": 3}},
 )
 """A made-up profile that is the paper's setup, but for HyDE's number of samples."""
 RAN = {
