@@ -157,8 +157,7 @@ def models(p: Profile) -> list[Need]:
         scorers = [getattr(method, name, None) for name in ("reranker", "judge")]
         scorers = [getattr(scorer, "name", "") for scorer in scorers]
         named = [it.removeprefix("hub:") for it in scorers if it.startswith("hub:")]
-        for name, _, folder in (one.partition("=") for one in getattr(method, "encoders", ())):
-            named += [folder] if folder else sources(name, {})
+        named += [it for name in getattr(method, "encoders", ()) for it in sources(name, {})]
         of_row = f"the row {row}"
         found += [_need(f"{it}, for {row}", of_row, partial(_weights, it)) for it in named]
     nli = p.evidence["nli"]

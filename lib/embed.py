@@ -97,7 +97,7 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     ``minilm+<adapter>``, also mpnet and st: with a LoRA adapter of ``data/adapters`` or a folder.
     ``bge-small``, ``contriever``, ``specter``: models of the hub with the pooling, metric, query
     prompt and form of a title that their papers and MedRAG use (``HUB``); each of these is an
-    option, and so is ``model``, a folder with a copy.
+    option, and so is ``model``, a folder with a copy: ``specter=<folder>`` for short.
     ``openai:<model>@<address>``: a server with OpenAI's endpoint for embeddings; its key is
     CHR_LLM_KEY. Options ``dim`` (else one request asks for it), ``batch_size``, ``timeout_s``,
     ``max_retries``. Without an address it is CHR_LLM_URL.
@@ -125,9 +125,9 @@ def load_encoder(name: str, **options: Any) -> Encoder:
         return HashEncoder(**options)
     if name.startswith("openai:"):
         return _server_encoder(name.removeprefix("openai:"), **options)
-    if name in HUB:
+    if name.partition("=")[0] in HUB:
         _check_options(ModelEncoder, options, ("model",))
-        how = {**HUB[name], **options}
+        name, how = _hub_options(name, options)
         return ModelEncoder(name, how.pop("model"), **how)
     _check_options(ModelEncoder, options, _MEDCPT if name == "medcpt" else ())
     name, _, adapter = name.partition("+")
@@ -181,6 +181,12 @@ HUB: dict[str, dict[str, Any]] = {
 its model card has it, Contriever and SPECTER as MedRAG searches with them."""
 
 
+def _hub_options(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and all options of one of ``HUB``, which may be "<name>=<folder>"."""
+    name, _, folder = name.partition("=")
+    return name, {**HUB[name], **({"model": folder} if folder else {}), **options}
+
+
 def sources(name: str, options: Mapping[str, Any]) -> list[str]:
     """Hub names or folders of the weights that an encoder opens on this machine and that no package
     brings: one a tower."""
@@ -189,7 +195,8 @@ def sources(name: str, options: Mapping[str, Any]) -> list[str]:
         towers = ("Query", "Article")
         return [options.get(f"{it.lower()}_model", f"ncbi/MedCPT-{it}-Encoder") for it in towers]
     found = [name.removeprefix("st:")] if name.startswith("st:") else []
-    found += [{**HUB[name], **options}["model"]] if name in HUB else []
+    if name.partition("=")[0] in HUB:
+        found.append(_hub_options(name, options)[1]["model"])
     return found + ([options["article"]] if "article" in options else [])
 
 

@@ -60,11 +60,7 @@ def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = 
         places = {"backend": profile.backend, "devices": profile.devices, "dtype": profile.vectors}
         return Retriever(build_index(store, encoder, **places), encoder, store)
 
-    def beside(named: str) -> Retriever:
-        name, _, folder = named.partition("=")
-        return by(load_encoder(name, **({"model": folder} if folder else {})))
-
-    return replace(by(encoder), bm25=words, beside=beside)
+    return replace(by(encoder), bm25=words, beside=lambda name: by(load_encoder(name)))
 
 
 def retriever_for(benchmark: Benchmark, profile: Profile, encoder: Encoder) -> Retriever:

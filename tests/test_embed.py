@@ -226,6 +226,7 @@ def test_encoders_of_the_hub_have_their_own_pooling_and_metric(name, towers, own
         assert np.allclose(got, rows, atol=1e-5)
         assert np.array_equal(encode_small(items[tower], encoder, tower), got), "kept as it is"
     assert encoder.metric == {"contriever": "dot", "specter": "l2"}.get(name, "cosine")
+    assert load_encoder(f"{name}={towers[0]}", device="cpu").fingerprint == encoder.fingerprint
     # The same weights under another metric: by cosine every row has length 1.
     unit = load_encoder(name, model=towers[0], device="cpu", metric="cosine")
     assert np.allclose(np.linalg.norm(unit.encode(["a dose"], "article"), axis=1), 1, atol=1e-6)
@@ -236,7 +237,7 @@ def test_encoders_of_the_hub_have_their_own_pooling_and_metric(name, towers, own
 
 def test_where_the_weights_of_an_encoder_are_from():
     assert sources("specter", {}) == ["allenai/specter"]
-    assert sources("bge-small", {"model": "/m"}) == ["/m"]
+    assert sources("bge-small", {"model": "/m"}) == sources("bge-small=/m", {}) == ["/m"]
     assert sources("medcpt", {"query_model": "/q"}) == ["/q", "ncbi/MedCPT-Article-Encoder"]
     assert sources("st:a/b+c", {"article": "d"}) == ["a/b", "d"]
     assert sources("minilm", {}) == sources("hash", {}) == sources("", {}) == []
