@@ -19,7 +19,7 @@ from lib.base import paths
 from lib.base.files import atomic_write, locked, read_manifest
 from lib.data.passages import Passage
 from lib.data.store import PassagesInMemory, PassageStore
-from lib.embed import Encoder, for_search, unread_line
+from lib.embed import Encoder, unread_line
 from lib.forms import Report, read_passages, stream_passages
 from lib.index_build import Articles, unread_tokens
 from lib.query_spec import Hypotheses, SearchSpec, Text
@@ -155,7 +155,6 @@ class Corpus:
         What the encoder is, and how much of the passages it leaves unread, is printed. BM25 is
         built when it is first searched, and kept with a saved corpus.
         """
-        encoder = for_search(encoder)
         self._say_unread(encoder)
         shards = encode_cached(
             Articles(self.store),

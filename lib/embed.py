@@ -96,7 +96,7 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     is a second tower, for passages: ``load_encoder("st:my/query", article="my/article")``.
     ``minilm+<adapter>``, also mpnet and st: with a LoRA adapter of ``data/adapters`` or a folder.
     ``bge-small``, ``contriever``, ``specter``: models of the hub with the pooling, metric, query
-    prompt and form of a title that their papers and MedRAG use (``HUB``); each of these is an
+    prompt and form of a title that their papers and MedRAG use (``NAMED``); each of these is an
     option, and so is ``model``, a folder with a copy: ``specter=<folder>`` for short.
     ``openai:<model>@<address>``: a server with OpenAI's endpoint for embeddings; its key is
     CHR_LLM_KEY. Options ``dim`` (else one request asks for it), ``batch_size``, ``timeout_s``,
@@ -125,79 +125,100 @@ def load_encoder(name: str, **options: Any) -> Encoder:
         return HashEncoder(**options)
     if name.startswith("openai:"):
         return _server_encoder(name.removeprefix("openai:"), **options)
-    if name.partition("=")[0] in HUB:
-        _check_options(ModelEncoder, options, ("model",))
-        name, how = _hub_options(name, options)
-        return ModelEncoder(name, how.pop("model"), **how)
-    _check_options(ModelEncoder, options, _MEDCPT if name == "medcpt" else ())
-    name, _, adapter = name.partition("+")
-    if adapter:
-        options["adapter"] = adapter_folder(adapter)
-    if name == "minilm":
-        return ModelEncoder(name, minilm_folder(), **{"max_tokens": 256, **options})
-    if name == "mpnet":
-        return ModelEncoder(name, mpnet_folder(), **options)
-    if name == "medcpt":
-        query = options.pop("query_model", "ncbi/MedCPT-Query-Encoder")
-        article = options.pop("article_model", "ncbi/MedCPT-Article-Encoder")
-        query_tokens = options.pop("query_tokens", 512)
-        article_tokens = options.pop("article_tokens", 512)
-        tokens = (query_tokens, article_tokens)
-        return ModelEncoder(name, query, article, max_tokens=tokens, cls_pairs=True, **options)
-    if name.startswith("st:") and name != "st:":
-        return ModelEncoder(name, name.removeprefix("st:"), **options)
-    raise ValueError(
-        f"unknown encoder {name!r}: use minilm, mpnet, medcpt, {', '.join(HUB)}, st:<model>, "
-        "openai:<model>@<address> or hash"
-    )
+    how = _how(name, options)
+    query = how.pop("query")
+    return ModelEncoder(how.pop("name"), query() if callable(query) else query, **how)
+
+
+def metric_of(encoder: Encoder) -> Metric:
+    """What nearness is to an encoder; one of your own that does not say means the cosine."""
+    return getattr(encoder, "metric", "cosine")
 
 
 def for_search(encoder: Encoder) -> Encoder:
     """The encoder as a search takes it, which ranks by inner products (see ``ByDistance``)."""
-    return ByDistance(encoder) if encoder.metric == "l2" else encoder
+    return ByDistance(encoder) if metric_of(encoder) == "l2" else encoder
 
 
-HUB: dict[str, dict[str, Any]] = {
+def as_queries(rows: np.ndarray, encoder: Encoder) -> np.ndarray:
+    """Vectors of ``for_search(encoder)``, of texts or of passages, as a search asks with them.
+
+    A sum of them ranks by the sum of distances, so h+ - lam h- means what it does of cosines.
+    """
+    if metric_of(encoder) == "l2":
+        rows = rows.copy()
+        rows[:, -_ADDED:] = _ASKED
+    return rows
+
+
+NAMED: dict[str, dict[str, Any]] = {
+    "minilm": {"query": minilm_folder, "max_tokens": 256},
+    "mpnet": {"query": mpnet_folder},
+    "medcpt": {
+        "query": "ncbi/MedCPT-Query-Encoder",
+        "article": "ncbi/MedCPT-Article-Encoder",
+        "cls_pairs": True,
+    },
     "bge-small": {
-        "model": "BAAI/bge-small-en-v1.5",
+        "query": "BAAI/bge-small-en-v1.5",
         "pooling": "cls",
         "query_prompt": "Represent this sentence for searching relevant passages: ",
     },
     "contriever": {
-        "model": "facebook/contriever",
+        "query": "facebook/contriever",
         "pooling": "mean",
         "metric": "dot",
         "titles": True,
     },
     "specter": {
-        "model": "allenai/specter",
+        "query": "allenai/specter",
         "pooling": "cls",
         "metric": "l2",
         "titles": True,
         "between": "[SEP]",
     },
 }
-"""Encoders of the hub by name, with the options that their models do not state themselves: bge as
-its model card has it, Contriever and SPECTER as MedRAG searches with them."""
+"""Encoders by name: where their weights are (of a package, a function that finds them), and what
+their models do not state themselves. bge is as its model card has it, Contriever and SPECTER as
+MedRAG searches with them."""
 
 
-def _hub_options(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name and all options of one of ``HUB``, which may be "<name>=<folder>"."""
-    name, _, folder = name.partition("=")
-    return name, {**HUB[name], **({"model": folder} if folder else {}), **options}
+def _how(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All that ``ModelEncoder`` is given for a name and its options, by parameter."""
+    name, _, adapter = name.partition("+")
+    base, _, folder = name.partition("=")
+    given = {_TOWER_OF.get(option, option): value for option, value in options.items()}
+    if base in NAMED:
+        _check_options(ModelEncoder, options, _MEDCPT if base == "medcpt" else ("model",))
+        how = {"name": base, **NAMED[base], **({"query": folder} if folder else {})}
+    elif name.startswith("st:") and name != "st:":
+        _check_options(ModelEncoder, options)
+        how = {"name": name, "query": name.removeprefix("st:")}
+    else:
+        raise ValueError(
+            f"unknown encoder {name!r}: use {', '.join(NAMED)}, st:<model>, "
+            "openai:<model>@<address> or hash"
+        )
+    if base == "medcpt":
+        tokens = (given.pop(f"{tower}_tokens", 512) for tower in ("query", "article"))
+        how["max_tokens"] = tuple(tokens)
+    if adapter:
+        how["adapter"] = adapter_folder(adapter)
+    return how | given
+
+
+_TOWER_OF = {"model": "query", "query_model": "query", "article_model": "article"}
+"""Options that name weights: of which tower. One model is both where there is no article tower."""
 
 
 def sources(name: str, options: Mapping[str, Any]) -> list[str]:
     """Hub names or folders of the weights that an encoder opens on this machine and that no package
     brings: one a tower."""
-    name = name.partition("+")[0]
-    if name == "medcpt":
-        towers = ("Query", "Article")
-        return [options.get(f"{it.lower()}_model", f"ncbi/MedCPT-{it}-Encoder") for it in towers]
-    found = [name.removeprefix("st:")] if name.startswith("st:") else []
-    if name.partition("=")[0] in HUB:
-        found.append(_hub_options(name, options)[1]["model"])
-    return found + ([options["article"]] if "article" in options else [])
+    if name == "hash" or name.startswith("openai:") or not name:
+        return []
+    how = _how(name.partition("+")[0], options)
+    places = (how["query"], how.get("article"))
+    return [str(place) for place in places if place and not callable(place)]
 
 
 _MEDCPT = ("query_model", "article_model", "query_tokens", "article_tokens")
@@ -581,6 +602,8 @@ class HashEncoder:
 
 _ADDED = 4
 """Numbers that ``ByDistance`` adds to a vector: two, and two zeros, as codes are of four each."""
+_ASKED = (1, 1, 0, 0)
+"""What it adds to a query."""
 
 
 class ByDistance:
@@ -619,7 +642,7 @@ class ByDistance:
         """The rows with the added numbers behind them."""
         added = np.zeros((len(rows), _ADDED), dtype=np.float32)
         if tower == "query":
-            added[:, :2] = 1
+            added[:] = _ASKED
         else:
             half = -np.square(rows.astype(np.float64)).sum(axis=1) / 2
             added[:, 0] = half.astype(np.float16)

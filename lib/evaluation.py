@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +296,7 @@ def _searched(
     settings = {
         "method": type(method).__qualname__,
         "code": code_hash(code_of(method)),
-        "settings": {name: _short(value) for name, value in _settings(method).items()},
+        "settings": {one.name: _short(getattr(method, one.name)) for one in fields(method)},
         "questions": sha256_bytes(canonical_json([asdict(q) for q in questions]).encode()),
         "passages": retriever.store.content,
         "encoder": retriever.encoder.fingerprint,
@@ -321,17 +321,9 @@ def _searched(
     return run, failed
 
 
-def _settings(method: Method) -> dict[str, object]:
-    """A method's fields, what has weights by their fingerprint."""
-    return {
-        name: getattr(getattr(method, name), "fingerprint", value)
-        for name, value in asdict(method).items()
-    }
-
-
 def _short(value: object) -> str:
-    """A setting as it is written down; of a long one its hash."""
-    written = repr(value)
+    """A setting as it is written down: what has weights by its fingerprint, a long one by hash."""
+    written = repr(getattr(value, "fingerprint", value))
     return written if len(written) < 200 else sha256_bytes(written.encode())
 
 

@@ -123,20 +123,13 @@ def execute(
         scores = dict(zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True))
         left = list(scores)
         if expansions[i].after and left:
-            texts = _texts_of(retriever, left, expansions[i].titles)
+            texts = retriever.texts_of(left, expansions[i].titles)
             left, trace["after"] = postprocess(expansions[i], question, texts, k)
         if not left:
             trace["error"] = "every passage was filtered out" if scores else "no passage was found"
         for rank, pid in enumerate(left[:k], 1):
             rows.append((name, question.qid, rank, pid, scores[pid]))
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS)), traces
-
-
-def _texts_of(retriever: Retriever, pids: Sequence[str], titles: bool) -> list[Hit]:
-    if not titles:
-        return retriever.texts_of(pids)
-    passages = retriever.store.get_many(pids)
-    return [(passage.pid, passage.titled) for passage in passages]
 
 
 def postprocess(

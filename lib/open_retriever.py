@@ -12,7 +12,7 @@ from lib.base.paths import DATA, JUDGMENTS, cache, is_own
 from lib.base.provenance import code_hash, data_hash
 from lib.benchmarks.base import Benchmark
 from lib.data.store import PassageStore
-from lib.embed import Encoder, for_search, load_encoder
+from lib.embed import Encoder, load_encoder
 from lib.index_build import build_index, corpus_store, named, only, without
 from lib.profiles import Profile
 from lib.run import Retriever
@@ -54,7 +54,6 @@ def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = 
         return BM25Index.build(texts, store.ids(), keep, store.content)
 
     def by(encoder: Encoder) -> Retriever:
-        encoder = for_search(encoder)
         if run_files.replaying():
             return Retriever(run_files.TextIndex(store, encoder), encoder, store)
         places = {"backend": profile.backend, "devices": profile.devices, "dtype": profile.vectors}

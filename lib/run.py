@@ -19,7 +19,7 @@ import numpy as np
 from lib import run_files
 from lib.base.parameters import check_k, refuse_unknown
 from lib.data.store import PassageStore
-from lib.embed import Encoder
+from lib.embed import Encoder, as_queries, metric_of
 from lib.query_spec import By, Fusion, Hit, Hypotheses, Request, SearchSpec, Sparse, Text
 from lib.search import contrast, scoring, whitening
 from lib.search.bm25 import BM25Index, contrast_terms
@@ -61,7 +61,8 @@ class Retriever:
     # vectors -------------------------------------------------------------------------------------
 
     def vectors(self, texts: Iterable[Text]) -> dict[tuple, np.ndarray]:
-        """Unit vectors of these texts, and of all before, by (tower, text).
+        """Vectors of these texts to search with, and of all before, by (tower, text); of length 1
+        where the encoder's metric is the cosine.
 
         Each text is encoded once in the retriever's life; what names a passage is not encoded.
         """
@@ -70,25 +71,23 @@ class Retriever:
             for tower in ("query", "article"):
                 new = {text for side, text in wanted - self._known.keys() if side == tower}
                 if new:
-                    if tower == "article" and self.encoder.metric == "l2":
-                        raise ValueError(
-                            f"{self.encoder.name} searches by distance: only a question"
-                        )
                     ordered = sorted(new, key=str)
-                    rows = encode_small(ordered, self.encoder, tower)
+                    rows = encode_small(ordered, self.encoder, tower, as_searched=True)
+                    rows = as_queries(rows, self.encoder)
                     keys = [(tower, text) for text in ordered]
                     self._known |= dict(zip(keys, rows, strict=True))
         return self._known
 
     def _embedded(self, texts: Sequence[Text]) -> np.ndarray:
-        """The unit vectors of these texts, (n, d). ValueError for a passage that is not here."""
+        """The vectors of these texts, (n, d). ValueError for a passage that is not here."""
         known = self.vectors(texts)
         pids = list(dict.fromkeys(text.pid for text in texts if text.pid))
         if not pids:
             return np.stack([known[text.tower, text.text] for text in texts])
         stored = self.index.vectors(self.index.rows_of(pids))
-        # As float16 a vector is not quite of length 1.
-        stored = stored / np.linalg.norm(stored, axis=1, keepdims=True)
+        if metric_of(self.encoder) == "cosine":  # as float16 it is not quite of length 1
+            stored = stored / np.linalg.norm(stored, axis=1, keepdims=True)
+        stored = as_queries(stored, self.encoder)
         of_pid = dict(zip(pids, stored, strict=True))
         return np.stack([of_pid[t.pid] if t.pid else known[t.tower, t.text] for t in texts])
 
@@ -221,9 +220,10 @@ class Retriever:
             raise ValueError(hits)
         return self.texts_of(hits.ids[0].tolist())
 
-    def texts_of(self, pids: Sequence[str]) -> list[Hit]:
-        """(passage id, text) of these passages, in their order."""
-        return [(passage.pid, passage.text) for passage in self._passages().get_many(pids)]
+    def texts_of(self, pids: Sequence[str], titles: bool = False) -> list[Hit]:
+        """(passage id, text) of these passages, in their order; ``titles`` stand before it."""
+        passages = self._passages().get_many(pids)
+        return [(it.pid, it.titled if titles else it.text) for it in passages]
 
     def _search_alike(self, requests: Sequence[Request], k: int) -> list[Hits | RetrievalFailure]:
         """Results of requests that differ in their texts, lambda and draw alone."""

@@ -23,7 +23,7 @@ import pandas as pd
 
 from lib.base import files, paths
 from lib.data.store import PassageStore
-from lib.embed import Encoder
+from lib.embed import Encoder, for_search
 from lib.query_spec import By, Fusion, Hypotheses, Request, Sparse
 from lib.search.index import DenseIndex, PassageIndex
 from lib.search.merge import Hits
@@ -226,7 +226,7 @@ class TextIndex(DenseIndex):
     def __init__(self, store: PassageStore, encoder: Encoder):
         PassageIndex.__init__(self, store.ids())
         self._store, self._encoder = store, encoder
-        self.dim = encoder.dim
+        self.dim = for_search(encoder).dim
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """The vectors of some rows, float32 (m, d), embedded now or found in the cache."""
@@ -235,7 +235,7 @@ class TextIndex(DenseIndex):
             raise NeedsIndex(f"the vectors of {len(pids):,} passages are asked for")
         passages = self._store.get_many(pids.tolist())
         items = [(passage.title, passage.text) for passage in passages]
-        return encode_small(items, self._encoder, "article")[places]
+        return encode_small(items, self._encoder, "article", as_searched=True)[places]
 
     def longlist(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """As of ``DenseIndex``, from the vectors of all passages."""

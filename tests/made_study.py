@@ -25,8 +25,6 @@ _WORDS = ("fever", "rash", "cough", "pain", "swelling", "fatigue", "nausea", "tr
 class Given:
     """An encoder that looks its vectors up: by text, the same for both towers."""
 
-    metric = "cosine"
-
     def __init__(self, vectors: Mapping[str, np.ndarray], seed: int):
         self.vectors, self.dim = vectors, DIM
         self.name = self.fingerprint = f"given {seed}"

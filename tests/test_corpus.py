@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lib.base import paths
-from lib.corpus import Corpus
+from lib.corpus import Corpus, contrast
 from lib.embed import HashEncoder, load_encoder
 from lib.query_spec import Hypotheses, Sparse, Text
 
@@ -200,13 +200,22 @@ def test_an_encoders_own_metric_decides_what_is_near(metric, dtype, backend, tmp
     corpus = Corpus.read(jsonl(tmp_path / "c.jsonl", texts))
     retriever = corpus.retriever(encoder, dtype=dtype, backend=backend, progress=False)
     stored = encoder.encode(texts, "article").astype(dtype).astype(np.float64)
-    for question in ("w1 w2 w3", "w4 w9", "w20 w21 w22 w23 w1"):
-        query = encoder.encode([question])[0].astype(np.float64)
-        near = stored @ query if metric == "dot" else -np.linalg.norm(stored - query, axis=1)
-        request = Hypotheses((Text(question, tower="query"),))
+
+    def nearness(text):
+        query = encoder.encode([text])[0].astype(np.float64)
+        if metric == "dot":
+            return stored @ query
+        return -np.square(stored - query).sum(axis=1) / 2
+
+    def check(request, near):
         (hits,) = retriever.search_many([request], 8)
         ranked = near[[int(pid.removeprefix("d:")) for pid in hits.ids[0]]]
-        assert np.allclose(ranked, np.sort(near)[::-1][:8], rtol=2e-3)
-    if metric == "l2":
-        with pytest.raises(ValueError, match="only a question"):
-            retriever.search_many([Hypotheses((Text("w1"),))], 3)
+        assert np.allclose(ranked, np.sort(near)[::-1][:8], rtol=2e-3, atol=0.05)
+
+    for question in ("w1 w2 w3", "w4 w9", "w20 w21 w22 w23 w1"):
+        check(Hypotheses((Text(question, tower="query"),)), nearness(question))
+        # Contrast: the nearness to H+ less lambda times that to H-, in each metric.
+        near = nearness(question) - 0.6 * nearness("w5 w6 w7")
+        check(contrast(question, "w5 w6 w7", 0.6), near)
+        stored_passage = Hypotheses((Text(pid="d:7"),))
+        check(stored_passage, stored @ stored[7] if metric == "dot" else nearness(texts[7]))

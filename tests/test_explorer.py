@@ -60,7 +60,7 @@ def explored():
 class Words:
     """An encoder of made vectors: a text is the number of its row."""
 
-    name, dim, metric = "made", 6, "cosine"
+    name, dim = "made", 6
 
     def __init__(self, vectors, seed):
         self.vectors = vectors

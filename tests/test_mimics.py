@@ -144,8 +144,6 @@ class Known:
 
     fingerprint = "by hand"
 
-    metric = "cosine"
-
     def __init__(self, places):
         self.places = places
 

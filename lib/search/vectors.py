@@ -38,7 +38,7 @@ from lib.base.files import (
     write_manifest,
 )
 from lib.base.paths import say_once
-from lib.embed import Encoder, Item, Tower, unread_line
+from lib.embed import Encoder, Item, Tower, for_search, metric_of, unread_line
 
 PART_ROWS = 4096
 """Texts whose vectors are lost at most when a run is killed."""
@@ -82,7 +82,8 @@ def encode_cached(
     progress: bool = True,
     count_unread: bool = False,
 ) -> list[np.memmap]:
-    """Memory-mapped blocks, each (at most block_rows, dim), stored as float32 or float16.
+    """Memory-mapped blocks, each (at most block_rows, dim), stored as float32 or float16, as an
+    index holds them (``lib.embed.for_search``).
 
     ``items`` is sliced, never copied as a whole. A block also begins at each of ``starts``, where
     what comes before is to keep its files whatever follows. Of ``shard`` (i, n) only every n-th
@@ -96,6 +97,7 @@ def encode_cached(
     """
     from tqdm.auto import tqdm
 
+    encoder = for_search(encoder)
     if dtype not in ("float32", "float16"):
         raise ValueError(f"vectors are stored as float32 or float16, not {dtype!r}")
     folder = cache_dir or paths.cache("vectors")
@@ -130,12 +132,19 @@ def open_vectors(files: Sequence[Path]) -> list[np.memmap]:
 
 
 def encode_small(
-    texts: Sequence[Item], encoder: Encoder, tower: Tower, *, cache_dir: Path | None = None
+    texts: Sequence[Item],
+    encoder: Encoder,
+    tower: Tower,
+    *,
+    cache_dir: Path | None = None,
+    as_searched: bool = False,
 ) -> np.ndarray:
     """float32 (n, dim) of a few thousand texts; each is encoded once and kept in one SQLite file.
 
-    A text has its own key, so any other selection of the same texts costs nothing.
+    A text has its own key, so any other selection of the same texts costs nothing. Rows have length
+    1, as cosines need it; ``as_searched`` they are what an index holds, by the encoder's metric.
     """
+    encoder = for_search(encoder) if as_searched else encoder
     cache = CheckedRows((cache_dir or paths.cache("vectors")) / "texts.sqlite")
     keys = [bytes.fromhex(_key([text], encoder, tower, "float32")) for text in texts]
     text_of = dict(zip(keys, texts, strict=True))
@@ -150,7 +159,10 @@ def encode_small(
         cache.put({key: vector_of[key].tobytes() for key in chunk})
     if not keys:
         return np.zeros((0, encoder.dim), np.float32)
-    return np.stack([vector_of[key] for key in keys])
+    rows = np.stack([vector_of[key] for key in keys])
+    if as_searched or metric_of(encoder) == "cosine":
+        return rows
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 # which files there are, and are to be ------------------------------------------------------------
@@ -405,7 +417,7 @@ def _checked(rows: np.ndarray, encoder: Encoder, label: str, asked: range) -> np
             f"not {(len(asked), encoder.dim)}: a row for each text; nothing of them was stored"
         )
     # A NaN is not close either, so it is found too.
-    lengths, is_unit = np.linalg.norm(rows, axis=1), encoder.metric == "cosine"
+    lengths, is_unit = np.linalg.norm(rows, axis=1), metric_of(encoder) == "cosine"
     good = np.abs(lengths - 1) < 2e-3 if is_unit else np.isfinite(lengths)
     if not good.all():
         bad = asked[np.flatnonzero(~good)[0]]
