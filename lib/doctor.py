@@ -150,7 +150,7 @@ def models(p: Profile) -> list[Need]:
     leaflets, the NLI model's."""
     folders = dict.fromkeys(sources(p.encoder, p.encoder_options), EVERYTHING)
     for kind in ("encoder", "sentence_encoder"):  # the contradiction study's own
-        named = sources(p.evidence.get(kind, ""), p.evidence.get(f"{kind}_options", {}))
+        named = sources(p.evidence.get(kind, ""), {})
         folders = dict.fromkeys(named, CONTRADICTION) | folders
     found = [_need(f"encoder {it}", of, partial(_weights, it)) for it, of in folders.items()]
     for row, method in methods_of(p).items():

@@ -76,11 +76,8 @@ def filled(own_folders, server, monkeypatch) -> Path:
         (r'"pubmedbert"', f'"hub:{nli}"'),
         (r"# query_model = .*", f'query_model = "{towers[0]}"'),
         (r"# article_model = .*", f'article_model = "{towers[1]}"'),
-        (r"(?m)^# encoder_options = .*", f'encoder_options = {{model = "{of_evidence[0]}"}}'),
-        (
-            r"(?m)^# sentence_encoder_options = .*",
-            f'sentence_encoder_options = {{model = "{of_evidence[1]}"}}',
-        ),
+        (r"(?m)^# (encoder = .bge-small=).*", rf'\1{of_evidence[0]}"'),
+        (r"(?m)^# (sentence_encoder = .specter=).*", rf'\1{of_evidence[1]}"'),
         # No open data in a test: the bundled questions.
         (
             r'\nbase = "paper"\n',
@@ -183,7 +180,7 @@ ABSENT = {
         r"NLI model /nowhere/nli: .*Next: .*NOT RUN without it: 09_contradictions",
     ),
     "the encoder of sentences": (
-        without(r"^sentence_encoder_options = .*", 'sentence_encoder_options = {model = "/no/sp"}'),
+        without(r"^(sentence_encoder = .specter)=.*", r'\1=/no/sp"'),
         r"encoder /no/sp: .*Next: .*NOT RUN without it: 09_contradictions",
     ),
     "leaflets": (

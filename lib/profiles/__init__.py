@@ -175,7 +175,7 @@ def check_names(profile: Profile) -> None:
 
 _OF_EVIDENCE = (
     *("name", "nli", "email", "answerers", "prompt", "scoring", "ranking", "selection", "measures"),
-    *("encoder", "encoder_options", "sentence_encoder", "sentence_encoder_options"),
+    *("encoder", "sentence_encoder"),
 )
 
 
@@ -254,7 +254,7 @@ class Profile:
     evidence: Annotated[dict, AfterValidator(_evidence)]
     """For the contradiction study: ``name`` of its evidence, ``nli`` model, ``answerers`` and their
     ``prompt``, the ``email`` that PubMed is told (else NCBI_EMAIL), the ``encoder`` of abstracts
-    and the ``sentence_encoder``, with options (else the search's), changes to its ``SETTINGS``."""
+    and the ``sentence_encoder`` (else the search's), changes to its ``SETTINGS``."""
     backend: Literal["faiss", "torch", "int8", "compressed", "auto"]
     """How passages are searched: faiss, torch or int8 (exact), compressed, or auto."""
     devices: tuple[str, ...]

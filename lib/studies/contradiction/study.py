@@ -160,7 +160,7 @@ def load(
 def _own_encoder(profile: Profile, kind: str, search: Encoder) -> Encoder:
     """The encoder that the profile's [evidence] names under ``kind``, else the search's."""
     name = profile.evidence.get(kind)
-    return load_encoder(name, **profile.evidence.get(f"{kind}_options", {})) if name else search
+    return load_encoder(name) if name else search
 
 
 def data_of(
