@@ -220,12 +220,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sources = [one for name in asked.sets for one in (ten if name == "cmirb" else [name])]
     ten_retrievers = list(_rows("retrievers"))
     names = [name for one in asked.encoder for name in (ten_retrievers if one == "all" else [one])]
-    tables, not_run = [], 0
+    tables: list[pd.DataFrame] = []
+    not_run: dict[str, Exception] = {}
     for source in sources:
         try:
             one = read_set(folder_of(source), asked.split)
         except (ValueError, FileNotFoundError) as problem:
-            not_run += _told(source, problem)
+            not_run[source] = problem
             continue
         for name in names:
             print(f"{one.name}, {name}", file=sys.stderr, flush=True)
@@ -233,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             try:
                 found = pd.DataFrame(list(measured(one, name, home, asked.llm)))
             except (ValueError, FileNotFoundError, LLMError) as problem:
-                not_run += _told(f"{one.name}, {name}", problem)
+                not_run[f"{one.name}, {name}"] = problem
                 continue
             found = found.assign(set=one.name, split=asked.split)
             tables.append(found.assign(corpus=one.corpus.store.content[:8]))
@@ -245,14 +246,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             keep(table)
         shown = table.drop(columns=["source", "corpus"])
         print(shown.to_string(index=False, float_format="{:.2f}".format))
+    for what, problem in not_run.items():
+        print(f"NOT RUN: {what}: {problem}", file=sys.stderr)
     if not_run:
-        sys.exit(f"error: {not_run} NOT RUN, see above; the same command goes on")
-
-
-def _told(what: str, problem: Exception) -> int:
-    """Print what was not run, and why; 1, to be counted."""
-    print(f"NOT RUN: {what}: {problem}", file=sys.stderr)
-    return 1
+        sys.exit(f"error: {len(not_run)} NOT RUN; the same command goes on")
 
 
 if __name__ == "__main__":

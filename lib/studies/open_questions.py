@@ -31,7 +31,7 @@ from lib.datasets import Question, load_real
 from lib.embed import load_encoder
 from lib.index_build import build_index, corpus_store, files_of
 from lib.llm.chat import ChatModel, tag
-from lib.methods.base import Expansion, Method, question_alone
+from lib.methods.base import Expansion, Method, first_words, question_alone
 from lib.methods.chr import CHR
 from lib.methods.hyde import HyDE
 from lib.profiles import Profile
@@ -109,7 +109,7 @@ def medquad() -> tuple[PassagesInMemory, list[Question], dict[str, frozenset[str
     """MedQuAD's answers of one passage, the 25 questions, and what each may not find."""
     everything = corpus_store(["medquad"])
     questions = long_answers.long_questions(everything)
-    store = PassagesInMemory(long_answers._whole_answers(everything, 30, 300))
+    store = PassagesInMemory(long_answers.whole_answers(everything, 30, 300))
     return store, questions, long_answers.twins_of(questions, store)
 
 
@@ -158,7 +158,7 @@ def values_of(asked: Asked, scorers: long_answers.Scorers) -> pd.DataFrame:
     for arm, (lists,) in found.items():
         for question in asked.questions:
             hits = asked.retriever.texts_of(lists.get(question.qid, []))
-            shown = [" ".join(text.split()[: long_answers._WORDS]) for _, text in hits]
+            shown = [text for _, text in first_words(hits, long_answers.WORDS)]
             scores = dict.fromkeys(METRICS, 0.0) | {"failed": float(not shown)}
             if shown:
                 rouge = [scorers["rouge_l"](s, question.ideal_answer).fmeasure for s in shown]
@@ -195,4 +195,12 @@ def load(profile: Profile) -> Collection:
 
 _KEPT = ("open_questions", "open_questions_claims")
 _CODE = "lib.studies.open_questions"
-STUDY = Study("open questions", _CODE, load, {"values_open_questions": outcomes}, _KEPT, tables)
+STUDY = Study(
+    "open questions",
+    _CODE,
+    load,
+    {"values_open_questions": outcomes},
+    _KEPT,
+    tables,
+    origin=lambda _: {"code": [_CODE, "lib.studies.rag2.long_answers"]},
+)

@@ -82,7 +82,7 @@ TYPES = (
 )
 """What is asked. MedQuAD's other types are definitions, genes and numbers."""
 
-_WORDS = 120
+WORDS = 120
 _TWIN_WORDS = 25
 _PROMPTS = Path(__file__).parent / "prompts"
 
@@ -102,7 +102,7 @@ def long_questions(store: PassageStore, count: int = 25) -> list[Question]:
     times_asked = Counter(question for question, _ in asked)
     fit = [
         passage
-        for passage in _whole_answers(store, 60, 160)
+        for passage in whole_answers(store, 60, 160)
         if times_asked[passage.meta["question"]] == 1
         and "what i need to know" not in passage.meta["question"].casefold()
     ]
@@ -118,7 +118,7 @@ def long_questions(store: PassageStore, count: int = 25) -> list[Question]:
     return list(chosen.values())[:count]
 
 
-def _whole_answers(store: PassageStore, shortest: int, longest: int) -> list[Passage]:
+def whole_answers(store: PassageStore, shortest: int, longest: int) -> list[Passage]:
     """MedQuAD's answers of one passage, of so many words, to questions of ``TYPES``."""
     return [
         passage
@@ -210,7 +210,7 @@ def messages_for(question: Question, passages: Sequence[Passage]) -> list[Messag
     """The request for an answer; without passages another prompt, otherwise in the same words."""
     if not passages:
         return load_prompt("long_answer", _PROMPTS).messages(question=question.text)
-    hits = first_words([(passage.pid, passage.text) for passage in passages], _WORDS)
+    hits = first_words([(passage.pid, passage.text) for passage in passages], WORDS)
     titled = [
         (pid, f"{passage.title}: {text}" if passage.title else text)
         for passage, (pid, text) in zip(passages, hits, strict=True)
@@ -287,7 +287,7 @@ def long_answer_values(
         }
         rows.append(row | facts | scores(answer.answer, answer.qid))
         if passages:
-            first = " ".join(passages[0].text.split()[:_WORDS])
+            first = " ".join(passages[0].text.split()[:WORDS])
             row["arm"] = f"{answer.arm}: {FIRST}"
             rows.append(row | scores(first, answer.qid))
     for setting, group in answers[answers["arm"] == CLOSED].groupby("setting", sort=False):
@@ -412,7 +412,7 @@ def same_question(store: PassageStore) -> list[tuple[Passage, Passage]]:
     passage is in two couples. They have 30 to 300 words, or there would be too few.
     """
     about: dict[tuple[str, str], dict[str, Passage]] = defaultdict(dict)
-    for passage in _whole_answers(store, 30, 300):
+    for passage in whole_answers(store, 30, 300):
         for topic in (*passage.meta["cuis"], passage.title.casefold()):
             about[topic, passage.meta["question_type"]][passage.pid] = passage
     couples = {}
