@@ -17,7 +17,8 @@ from lib.explorer.rows import Place, read_rows
 from lib.pages import __main__ as weave
 from lib.pages import render
 from lib.pages.render import block, cell, read
-from lib.pages.tables import rag2_table_2
+from lib.pages.tables import KS, rag2_over_k, rag2_table_2
+from lib.profiles import load_profile, methods_of
 from lib.studies.contradiction.labelled import LEAST, TRAINED_ON
 from lib.studies.slhyde.study import MARGIN
 from lib.studies.slhyde.tasks import LOW_RATE
@@ -323,7 +324,7 @@ def test_table_2_of_rag2_is_that_of_the_profile_that_has_its_rows(own_folders):
     columns = {"answerer": "Llama-3-8B-Instruct", "metric": "accuracy"}
     rows = [
         columns | {"dataset": "medqa", "method": method, "value": value}
-        for method, value in (("rag2", 0.6), ("standard", 0.5))
+        for method, value in (("rag2", 0.6), ("medcpt", 0.5))
     ]
     assert set(rag2_table_2("mine")["MedQA, here"]) == {"NOT RUN"}
     write_result(pd.DataFrame(rows), "table1", "mine", code=["lib.pages"], data=[])
@@ -331,3 +332,22 @@ def test_table_2_of_rag2_is_that_of_the_profile_that_has_its_rows(own_folders):
     assert shown["MedQA, here"]["RAG2"] == 60 and shown["MedQA, here"]["MedCPT"] == 50
     assert shown["MedQA, here"]["MedRAG"] == shown["MMLU-Med, here"]["RAG2"] == "NOT RUN"
     assert shown["MedQA, printed"]["RAG2"] == 64.6 and shown["the paper's"]["MedCPT"] == "k=1"
+
+
+def test_the_figures_over_k_are_rows_of_the_shipped_profile(own_folders):
+    shipped = load_profile(str(paths.ROOT / "docs" / "rag2-k.toml"))
+    rows = set(methods_of(shipped)) - {*shipped.skip, "chr"}
+    assert rows == {f"{method}_k{k}" for method in ("rag2", "rag2_unfiltered") for k in KS}
+    assert shipped.k == max(KS)
+    columns = {"answerer": "Llama-3-8B-Instruct", "metric": "accuracy", "dataset": "medqa"}
+    found = [
+        columns | {"method": "rag2_k1", "value": 0.5},
+        columns | {"method": "rag2_k8", "value": 0.6},
+    ]
+    assert (rag2_over_k("mine").filter(like="k = ") == "NOT RUN").all(axis=None)
+    write_result(pd.DataFrame(found), "table1", "rag2-k", code=["lib.pages"], data=[])
+    shown = rag2_over_k("mine").set_index(["method", "dataset"])
+    assert (
+        shown.loc[("RAG2", "MedQA"), "k = 1"] == 50 and shown.loc[("RAG2", "MedQA"), "k = 8"] == 60
+    )
+    assert (shown.filter(like="k = ") == "NOT RUN").sum(axis=None) == 6 * len(KS) - 2

@@ -361,6 +361,15 @@ temperature = 1.0
             load_profile(own(f'base = "mini"\n{added}\n'))
 
 
+def test_a_method_like_one_that_the_profile_adds_has_its_settings_too(own):
+    mine = own('base = "rag2"\n[methods.rag2_k1]\nlike = "rag2"\nread = 1')
+    found = methods_of(load_profile(mine))
+    assert found["rag2_k1"] == replace(found["rag2"], name="rag2_k1", read=1)
+    assert found["rag2"].read is None
+    with pytest.raises(ValueError, match="is like no method"):
+        load_profile(own('base = "mini"\n[methods.a]\nlike = "b"\n[methods.b]\nlike = "a"'))
+
+
 def test_in_paper_a_method_has_two_budgets_where_table_3_is_not_the_originals():
     """Beside the originals' a text of 512 tokens, one call, three calls without thinking."""
     found = methods_of(load_profile("paper"))

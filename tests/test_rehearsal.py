@@ -167,6 +167,9 @@ encoders = ["hash"]
 reranker = "hub:{home}/cross"
 [methods.rag2_stacked]
 reranker = "hub:{home}/cross"
+[methods.rag2_unfiltered_k1]
+like = "rag2_unfiltered"
+read = 1
 [methods.rag2]
 reranker = "hub:{home}/cross"
 judge = "hub:{home}/flan"
@@ -209,7 +212,10 @@ def test_rag2_runs_from_its_profile_and_goes_on_where_it_was_killed(here, tmp_pa
         "medcpt_rationale",
         "rag2_unfiltered",
         "rag2",
+        "rag2_unfiltered_k1",
     }
+    of_one = runs[runs["method"] == "rag2_unfiltered_k1"]
+    assert (of_one["rank"] == 1).all() and len(of_one)
     assert rows <= set(runs["method"]) and rows | {"closed_book"} <= set(answers["method"])
     log = pd.read_json(tmp_path / "served.jsonl", lines=True)
     assert len(log) and not log["request"].duplicated().any()

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from lib.base.parameters import check_k
 from lib.datasets import Question
 from lib.methods.base import Taken, check_choices, stem
 from lib.query_spec import Hit
@@ -39,6 +40,22 @@ class Rerank:
         scored = zip(scores.tolist(), hits, strict=True)
         ordered = sorted(scored, key=lambda pair: (-pair[0], pair[1][0]))
         return Taken([hit for _, hit in ordered], len(hits), {"scores": [s for s, _ in ordered]})
+
+
+@dataclass(frozen=True)
+class First:
+    """The first ``count`` passages alone. ValueError for none."""
+
+    count: int
+    name: ClassVar[str] = "first"
+    after_cut: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_k(self.count)
+
+    def __call__(self, question: Question, hits: Sequence[Hit]) -> Taken:
+        """See ``lib.methods.base.Step``."""
+        return Taken(list(hits[: self.count]), 0)
 
 
 @dataclass(frozen=True)

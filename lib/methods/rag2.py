@@ -23,7 +23,7 @@ from lib.methods.base import (
     sampling,
     stem,
 )
-from lib.methods.postprocess import Filter, Rerank, Scorer
+from lib.methods.postprocess import Filter, First, Rerank, Scorer
 from lib.query_spec import Fusion, Hypotheses, Text
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class RAG2:
     passages, in turns (balanced retrieval); without them all sources are one corpus (stacked).
     ``reranker`` scores pairs for the question, as the paper says, or for the rationale, as its code
     does. ``judge`` scores how helpful each of the first k passages is; those below ``threshold``
-    are dropped, and ``if_none`` says what is left where all are (see ``postprocess.Filter``). Both
+    are dropped, and ``if_none`` says what is left where all are (see ``postprocess.Filter``).
+    ``read``: the judge and the reader are given so many of the k, None = all. Scorers
     are functions, or names (``lib.search.rerank.load_scorer``); with ``titles`` they read a
     passage with its title.
     ``prompt`` asks for steps, an explanation and one option, as the paper does; "rationale" asks
@@ -57,6 +58,7 @@ class RAG2:
     judge: str | Scorer | None = None
     threshold: float = 0.5
     if_none: Literal["nothing", "best"] = "nothing"
+    read: int | None = None
     titles: bool = False
     temperature: float = 0.0
     max_tokens: int = 512
@@ -112,6 +114,8 @@ class RAG2:
         if self.reranker:
             by_rationale = self.rerank_by == "rationale"
             steps.append(Rerank(self.reranker, rationale if by_rationale else ""))
+        if self.read is not None:
+            steps.append(First(self.read))
         if self.judge:
             steps.append(Filter(self.judge, self.threshold, self.if_none))
         return tuple(steps)

@@ -63,7 +63,7 @@ def rag2_beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 TABLE_2 = {
     "no retrieval": "closed_book",
-    "MedCPT": "standard",
+    "MedCPT": "medcpt",
     "MedCPT+Rationale": "medcpt_rationale",
     "MedRAG": "medrag_rrf4",
     "query2doc": "query2doc",
@@ -71,6 +71,9 @@ TABLE_2 = {
 }
 """The rows of RAG2's Table 2 that profile rag2 has; MedRAG by its four retrievers, which is its
 default. Adaptive-RAG and InstructRAG are other papers' methods and are left out."""
+
+KS = (1, 4, 8, 16, 32)
+"""Passages that are read in the rows of docs/rag2-k.toml; RAG2's figures do not list theirs."""
 
 _OF_TABLE_2 = {"medqa": "MedQA", "medmcqa": "MedMCQA", "mmlu": "MMLU-Med"}
 
@@ -81,13 +84,7 @@ def rag2_table_2(profile: str, answerer: str = "Llama-3-8B-Instruct") -> pd.Data
     else "NOT RUN"."""
     printed = pd.read_csv(REPORTED / "rag2_table2.csv", keep_default_na=False)
     printed = printed[printed["model"] == answerer].set_index(["method", "dataset"])
-    found = pd.DataFrame(columns=["answerer", "metric", "method", "dataset", "value"])
-    for name in ("rag2", profile):
-        with suppress(FileNotFoundError):
-            measured, _ = read_result("table1", name)
-            found = measured if TABLE_2["RAG2"] in set(measured["method"]) else found
-    found = found[(found["answerer"] == answerer) & (found["metric"] == "accuracy")]
-    ours = (100 * found.set_index(["method", "dataset"])["value"].astype(float)).round(1)
+    ours = _answered(("rag2", profile), TABLE_2["RAG2"], answerer)
     rows = []
     for method, row in TABLE_2.items():
         shown = {"method": method, "the paper's": printed.loc[(method, "MedQA"), "note"]}
@@ -96,6 +93,31 @@ def rag2_table_2(profile: str, answerer: str = "Llama-3-8B-Instruct") -> pd.Data
             shown[f"{dataset}, here"] = ours.get((row, name), "NOT RUN")
         rows.append(shown)
     return pd.DataFrame(rows)
+
+
+def rag2_over_k(profile: str, answerer: str = "Llama-3-8B-Instruct") -> pd.DataFrame:
+    """RAG2's Figures 3 and A1 for one answerer, in percent: accuracy by the passages that are read
+    (k), with and without the filter, as the profile measured it, or rag2-k (docs/rag2-k.toml) where
+    it has not these rows; else "NOT RUN"."""
+    ours = _answered(("rag2-k", profile), f"rag2_k{KS[0]}", answerer)
+    rows = []
+    for shown, method in (("RAG2", "rag2"), ("RAG2 w/o filter", "rag2_unfiltered")):
+        for name, dataset in _OF_TABLE_2.items():
+            by_k = {f"k = {k}": ours.get((f"{method}_k{k}", name), "NOT RUN") for k in KS}
+            rows.append({"method": shown, "dataset": dataset} | by_k)
+    return pd.DataFrame(rows)
+
+
+def _answered(profiles: tuple[str, ...], needed: str, answerer: str) -> pd.Series:
+    """Accuracy in percent by method and data set, of the last profile whose Table 1 has the method
+    ``needed``; empty where none has."""
+    found = pd.DataFrame(columns=["answerer", "metric", "method", "dataset", "value"])
+    for name in profiles:
+        with suppress(FileNotFoundError):
+            measured, _ = read_result("table1", name)
+            found = measured if needed in set(measured["method"]) else found
+    found = found[(found["answerer"] == answerer) & (found["metric"] == "accuracy")]
+    return (100 * found.set_index(["method", "dataset"])["value"].astype(float)).round(1)
 
 
 def slhyde_beside(table: pd.DataFrame) -> pd.DataFrame:

@@ -237,7 +237,8 @@ class Profile:
     methods: dict[str, dict]
     """Settings of retrieval methods that differ from their defaults, by method; ``file`` names the
     file and class of a method of one's own, ``like`` a method that is run once more with other
-    settings. Or a list of files: see ``load_profile``."""
+    settings: its defaults, or all that the profile says of one that it adds itself. Or a list of
+    files: see ``load_profile``."""
     skip: tuple[str, ...]
     """Retrieval methods that are not run."""
     workers: Annotated[int, _counted("workers", 1)]
@@ -474,10 +475,22 @@ def _by_name(methods: Any, folder: Path) -> Any:
 def _with_own_methods(settings: dict[str, Any]) -> dict[str, Any]:
     """A profile's fields, in which what a model really writes has the same methods of one's own."""
     generated, methods = settings["generated"], settings["methods"]
-    if not (isinstance(methods, dict) and isinstance(generated, dict) and "methods" in generated):
+    if not isinstance(methods, dict):
+        return settings
+    methods = {name: _as_its_like(said, methods) for name, said in methods.items()}
+    settings = settings | {"methods": methods}
+    if not (isinstance(generated, dict) and "methods" in generated):
         return settings
     own = {name: said for name, said in methods.items() if _adds(said)}
     return settings | {"generated": generated | {"methods": _merged(own, generated["methods"])}}
+
+
+def _as_its_like(said: Any, methods: Mapping[str, Any]) -> Any:
+    """What is said of a method; with those of the one it is ``like``, if the profile adds that."""
+    other = methods.get(said["like"]) if _adds(said) and "like" in said else None
+    if not _adds(other):
+        return said
+    return other | {name: value for name, value in said.items() if name != "like"}
 
 
 def _by_another_writer(named: str, llm: object) -> dict[str, Any]:
