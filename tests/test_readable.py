@@ -205,6 +205,18 @@ def test_no_cell_of_a_table_and_nothing_above_it_is_markup(fault, shown):
         fault.came(wrong=live, said="shown as it is")
 
 
+def test_texts_are_to_the_left_and_numbers_to_the_right(shown):
+    table = pd.DataFrame({"method": ["chr", "hplus"], "value": [0.1, np.nan], "n": [3, 4]})
+    table = table.assign(low=0.0, high=0.3)
+    for one, rows in ((table, 1), (table.set_index("method"), 2)):
+        show(one)
+        cells = [(tag, a) for tag, a in page_of(shown[-1].data).tags if tag in ("td", "th")]
+        left = ["left" in attributes.get("style", "") for _, attributes in cells]
+        width = 3 + (one is table)  # what counts the rows, the method, the value, the number
+        ours = [True] * (width - 2) + [False] * 2
+        assert left == ours * (rows + len(one))
+
+
 def test_a_price_in_a_table_is_no_formula(monkeypatch):
     seen = []
     monkeypatch.setattr(

@@ -7,6 +7,7 @@ column or a cell is called on a screen is said in ``lib.plots`` (labels.csv).
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -114,11 +115,34 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
     if re.search(r"\$|\\[(\[]", rest.to_string()):
         looks["display.html.use_mathjax"] = False  # what looks like a formula is a price, or a text
     with pd.option_context(looks):
-        if fold:
-            opened = f"<details><summary>{html.escape(fold)}</summary>{rest.to_html()}</details>"
-            display(HTML(opened))
-        else:
-            display(rest)
+        shown = _texts_left(rest)
+    if fold:
+        shown = f"<details><summary>{html.escape(fold)}</summary>{shown}</details>"
+    display(HTML(shown))
+
+
+def _texts_left(texts: pd.DataFrame) -> str:
+    """The table in HTML: texts to the left, numbers to the right, where Jupyter has all of them."""
+    left = [not texts.iloc[:, place].map(_is_number).all() for place in range(texts.shape[1])]
+    head, body = texts.to_html().split("<tbody>")
+    if texts.columns.nlevels == 1:
+        head = _to_the_left("th", head, [True] * texts.index.nlevels + left)
+    body = _to_the_left("td", _to_the_left("th", body, [True]), left)
+    return f"{head}<tbody>{body}"
+
+
+def _to_the_left(tag: str, page: str, which: Sequence[bool]) -> str:
+    """The page with those of its cells to the left that ``which`` says, over and over."""
+    place = itertools.cycle(which)
+    return re.sub(f"<{tag}(?=[ >])", lambda cell: cell[0] + next(place) * _LEFT, page)
+
+
+_LEFT = ' style="text-align: left"'
+
+
+def _is_number(text: str) -> bool:
+    """Whether a cell is a number, with or without its interval, or is missing."""
+    return bool(re.fullmatch(rf"{_MISSING}|[+\-−<]? ?[\d.,]+( ?%)?( \(.*\))?", str(text)))
 
 
 def _alike(texts: pd.DataFrame) -> list[int]:
