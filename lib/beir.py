@@ -56,8 +56,9 @@ QUESTION = "hyde_passage"
 """The prompt for a passage, where the set names none."""
 
 _FILES = ["corpus.jsonl*", "queries.jsonl*", "qrels/*"]
-_KEYS = ["set", "split", "encoder", "method", "writer", "metric"]
-"""What tells rows apart. ``writer``: who wrote the passages; empty for the query alone."""
+_KEYS = ["set", "split", "encoder", "precision", "method", "writer", "metric"]
+"""What tells rows apart. ``writer``: who wrote the passages; empty for the query alone.
+``precision``: what was asked for; empty for the encoder's own, float32 on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +114,21 @@ def _hub_name(snapshot: Path) -> str:
     return snapshot.parent.parent.name.rpartition("--")[2]
 
 
-def opened(name: str) -> str | Encoder:
-    """The encoder of that name, or one of ``WORDS``. ValueError for a name that is unknown."""
+def opened(name: str, precision: str = "") -> str | Encoder:
+    """The encoder of that name, or one of ``WORDS``, which has no precision.
+
+    ValueError for a name that is unknown, or a precision that an encoder does not take.
+    """
     row = _rows("retrievers").get(name, {"encoder": name})
     if row["encoder"] in WORDS:
         return row["encoder"]
-    if row["encoder"] == cmedir.ENCODER:
+    if row["encoder"] == cmedir.ENCODER and not precision:
         return cmedir.E5Encoder()
     given = {
         option: row[option] for option in ("query_prompt", "passage_prompt") if row.get(option)
     }
+    if precision:
+        given["precision"] = precision
     return load_encoder(row["encoder"], **given)
 
 
@@ -146,11 +152,13 @@ def _cut(item: Any) -> Any:
 
 
 def measured(
-    one: RetrievalSet, name: str, folder: Path, llm: str | None = None
+    one: RetrievalSet, name: str, folder: Path, llm: str | None = None, precision: str = ""
 ) -> Iterator[dict[str, object]]:
     """A row a method and measure of one encoder on one set. Its runs stay in ``folder``; what
     ``llm`` says beside it, for every encoder of the set."""
-    encoder = opened(name)
+    encoder = opened(name, precision)
+    if isinstance(encoder, str):
+        precision = ""
     if llm and is_live(llm):
         llm = f"record:{(folder.parent / 'replies.jsonl').resolve()}={llm}"
     retriever, queries = retriever_of(one, encoder)
@@ -172,7 +180,13 @@ def measured(
     )
     for row in found.table.itertuples():
         writer = "" if row.arm in ALONE else writer_of(llm)
-        told = {"encoder": name, "method": row.arm, "writer": writer, "n": row.n}
+        told = {
+            "encoder": name,
+            "precision": precision,
+            "method": row.arm,
+            "writer": writer,
+            "n": row.n,
+        }
         scores = {"value": row.value, "low": row.low, "high": row.high}
         percent = {column: 100 * score for column, score in scores.items()}
         yield told | {"metric": MEASURES[row.metric]} | percent
@@ -198,7 +212,7 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
 def keep(table: pd.DataFrame) -> Path:
     """Put the rows into ``data/results/open/beir.csv``; those of other searches stay."""
     try:
-        before = read_result("beir", "open")[0].fillna({"writer": ""})
+        before = read_result("beir", "open")[0].fillna({"precision": "", "writer": ""})
         here = pd.MultiIndex.from_frame(before[_KEYS]).isin(pd.MultiIndex.from_frame(table[_KEYS]))
         table = pd.concat([before[~here], table], ignore_index=True)
     except FileNotFoundError:
@@ -212,6 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("sets", nargs="+", metavar="SET")
     parser.add_argument("--encoder", nargs="+", default=["minilm", "bm25"], metavar="NAME")
     parser.add_argument("--llm", help="who writes a passage for each query: a spec of lib.llm")
+    parser.add_argument("--precision", default="", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--split", default="test")
     parser.add_argument("--out", type=Path, default=paths.DATA / "own" / "beir")
     parser.add_argument("--keep", action="store_true", help="also in data/results/open/beir.csv")
@@ -230,9 +245,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         for name in names:
             print(f"{one.name}, {name}", file=sys.stderr, flush=True)
-            home = asked.out / one.name / asked.split / name.replace("/", "_")
+            folder = "-".join(filter(None, (name.replace("/", "_"), asked.precision)))
+            home = asked.out / one.name / asked.split / folder
             try:
-                found = pd.DataFrame(list(measured(one, name, home, asked.llm)))
+                found = pd.DataFrame(list(measured(one, name, home, asked.llm, asked.precision)))
             except (ValueError, FileNotFoundError, LLMError) as problem:
                 not_run[f"{one.name}, {name}"] = problem
                 continue

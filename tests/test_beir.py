@@ -88,6 +88,19 @@ def test_an_encoder_finds_what_brute_force_finds_in_either_form(form, tmp_path):
     assert (table["n"] == 2).all(), "the query that nobody judged is not asked"
 
 
+def test_the_precision_that_was_asked_for_is_in_the_table(tmp_path, capsys):
+    folder, out = write(tmp_path / "a"), tmp_path / "out"
+    asked = [folder, "--encoder", "minilm", "bm25", "hash", "--precision", "bfloat16"]
+    with pytest.raises(SystemExit, match="1 NOT RUN"):
+        command(*asked, out=out)
+    assert "hash" in capsys.readouterr().err
+    table = pd.read_csv(out / "table.csv", keep_default_na=False).set_index("encoder")
+    assert set(table.loc["minilm", "precision"]) == {"bfloat16"}
+    assert set(table.loc["bm25", "precision"]) == {""}
+    whole = command(folder, "--encoder", "minilm", out=tmp_path / "whole")["value"].to_numpy()
+    assert table.loc["minilm", "value"].astype(float).to_numpy() == pytest.approx(whole, abs=1)
+
+
 def test_with_a_written_passage_the_mean_is_searched_and_a_stopped_run_asks_nothing_twice(
     tmp_path, monkeypatch
 ):
