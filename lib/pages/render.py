@@ -19,6 +19,7 @@ from lib.base.provenance import read_result
 from lib.pages.readable import plain, words
 from lib.plots.captions import Lookup, template_environment
 from lib.profiles import load_profile
+from lib.report import pivot, reported
 
 PROFILES = ("mini", "open")
 """Profiles with committed results; ``paper`` needs GPUs and a model hub, and is shown NOT RUN."""
@@ -88,6 +89,7 @@ def _module(template: str) -> TemplateModule:
     environment.filters |= {"plain": plain, "cell": cell}
     helpers = (interval, chance, words, load_profile, declared, together, papers)
     helpers += (declarations, known_errata, instruments, disk_of_a_paper_run, gpu_checks)
+    helpers += (beats_the_next_best, reading_order)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
     environment.globals["read"] = lambda name, profile="open": read(name, profile)
@@ -129,6 +131,18 @@ def instruments(table: pd.DataFrame) -> pd.DataFrame:
     from lib.studies.contradiction import labelled
 
     return labelled.instruments(table)
+
+
+def beats_the_next_best() -> pd.Series:
+    """CHR's accuracy in the paper's Table 1 less the best of the others', in points, by setting."""
+    printed = reported("table1_accuracy")
+    wide = pivot(printed[printed["kind"] == "exact"], ["generator", "dataset"], "method")
+    return wide["CHR"] - wide.drop(columns="CHR").max(axis="columns")
+
+
+def reading_order() -> pd.DataFrame:
+    """The notebooks in the order to read them: part, notebook, minutes, finds."""
+    return pd.read_csv(TEMPLATES / "notebooks.csv", dtype=str)
 
 
 def papers() -> pd.DataFrame:
