@@ -235,9 +235,12 @@ def test_the_question_that_contrast_helps_goes_as_it_is_told():
     """What the prose of 00 says of its bundled question is what the table above it shows."""
     cells = BOOKS["00_start_here"].cells
     (shown,) = [i for i, c in enumerate(cells) if "top_table(" in c.source]
-    (output,) = cells[shown].outputs
-    rows = re.findall(r"^\s+([\d.]+)\s+\d\s+(\w+)", output.data["text/plain"], re.M)
-    classes = {lam: [name for at, name in rows if float(at) == lam] for lam in (0.0, 0.4, 1.0)}
+    html = cells[shown].outputs[-1].data["text/html"]
+    rows = [
+        re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr.*?</tr>", html, re.S)
+    ]
+    at = {lam: [row for row in rows if row and float(row[0]) == lam] for lam in (0.0, 0.4, 1.0)}
+    classes = {lam: [name for _, _, name, _ in found] for lam, found in at.items()}
     on_target = {lam: sum(x in ("target", "both") for x in own) for lam, own in classes.items()}
     assert on_target == {0.0: 4, 0.4: 5, 1.0: 4}
     assert [classes[lam].count("mimic") for lam in (0.0, 0.4)] == [1, 0]
