@@ -330,9 +330,10 @@ def by_arm(curves: pd.DataFrame) -> pd.DataFrame:
 def outcome_rows(curves: pd.DataFrame) -> pd.DataFrame:
     """Outcomes over lambda by arm: columns panel, family, lambda, value, low, high, n.
 
-    ``curves`` are rows of ``real_lambda`` of one form and visibility.
+    ``curves`` are rows of ``real_lambda`` of one form and visibility. They end where a line does.
     """
     rows = OUTCOMES.merge(by_arm(curves))
+    rows = rows[rows["lambda"] <= rows.groupby("family")["lambda"].max().min()]
     return rows[["panel", "family", "lambda", "value", "low", "high", "n"]]
 
 
@@ -347,7 +348,8 @@ def plot_outcomes(rows: pd.DataFrame, lam: float, chosen: Mapping[str, float] | 
     precision = rows["panel"].str.contains("P@5").any()
     ylabel = "share, or P@5" if precision else "share"
     title = caption("outcomes", rows)
-    return plot_curves(rows, title, panel="panel", ylabel=ylabel, lam=lam, dev=dev)
+    rare = [panel for panel in OUTCOMES["panel"] if "wrong" in panel]
+    return plot_curves(rows, title, panel="panel", ylabel=ylabel, lam=lam, dev=dev, own_scale=rare)
 
 
 # does the loss travel? ----------------------------------------------------------------------------

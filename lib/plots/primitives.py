@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from textwrap import shorten
 
 import numpy as np
@@ -228,13 +228,15 @@ def plot_curves(
     lam: float | None = None,
     dev: Mapping[str, float] | None = None,
     ylim: tuple[float, float | None] = (0, None),
+    own_scale: Collection[str] = (),
 ):
     """``value`` over ``x`` with its 95 % band (``low``, ``high``): a panel for each ``panel``.
 
-    All panels have one scale; lines are named at the right edge. An ``x`` of names stands in their
-    order. What has one row only, such as the question alone, is a dashed level. ``lam`` is the
-    reader's lambda and ``dev`` has dev's, by panel: they are marked where x is lambda. A line of
-    fewer than six questions is not drawn, and its panel says so.
+    All panels have one scale, but for those of ``own_scale``, whose heading says so; lines are
+    named at the right edge. An ``x`` of names stands in their order. What has one row only, such as
+    the question alone, is a dashed level. ``lam`` is the reader's lambda and ``dev`` has dev's, by
+    panel: they are marked where x is lambda. A line of fewer than six questions is not drawn, and
+    its panel says so.
     """
     from matplotlib.ticker import MultipleLocator
 
@@ -243,7 +245,7 @@ def plot_curves(
     panels = list(dict.fromkeys(table[panel]))
     columns = len(panels) if len(panels) < 4 else 2
     size = 4.1 * columns + 1.4, 2.3, 0.7
-    figure, axes = _grid_of_panels(len(panels), columns, size)
+    figure, axes = _grid_of_panels(len(panels), columns, size, sharey=not own_scale)
     if not pd.api.types.is_numeric_dtype(table[x]):
         ticks = list(dict.fromkeys(table[x]))
         table = table.assign(**{x: table[x].map(ticks.index)})
@@ -252,7 +254,13 @@ def plot_curves(
     ends = []
     for axis, name in zip(axes.flat, panels, strict=False):
         ends.append(_curve_panel(axis, table[table[panel] == name], line, x, name))
-    axes[0, 0].set(ylim=ylim, xlim=(table[x].min(), table[x].max()))
+        if name in own_scale:
+            axis.set_title(f"{name}, own scale", pad=13)
+    axes[0, 0].set(xlim=(table[x].min(), table[x].max()))
+    alike = [axis for axis, name in zip(axes.flat, panels, strict=False) if name not in own_scale]
+    top = max((axis.get_ylim()[1] for axis in alike), default=None) if ylim[1] is None else ylim[1]
+    for axis, name in zip(axes.flat, panels, strict=False):
+        axis.set_ylim(ylim[0], None if name in own_scale else top)
     if x == "lambda":
         chosen = dev or {}
         axes[0, 0].xaxis.set_major_locator(MultipleLocator(0.5 if columns > 2 else 0.2))
@@ -269,8 +277,10 @@ def plot_curves(
     return figure
 
 
-def _grid_of_panels(count: int, columns: int, size: tuple[float, float, float]):
-    """Panels in rows that share both axes: figure and axes, those that nothing fills taken away.
+def _grid_of_panels(
+    count: int, columns: int, size: tuple[float, float, float], sharey: bool = True
+):
+    """Panels in rows that share their axes: figure and axes, those that nothing fills taken away.
 
     ``size`` is the width at most, a row's height and what all rows have above and below, in inches.
     """
@@ -281,7 +291,7 @@ def _grid_of_panels(count: int, columns: int, size: tuple[float, float, float]):
         columns,
         figsize=(min(WIDTH, wide), high * rows + around),
         sharex=True,
-        sharey=True,
+        sharey=sharey,
         squeeze=False,
     )
     for place, axis in enumerate(axes.flat):
@@ -310,15 +320,25 @@ def _curve_panel(axis, rows: pd.DataFrame, line: str, x: str, name: str) -> list
             axis.axhline(level, color=colour, lw=1.2, ls="--", label=label)
             ends.append((right, level, label, colour))
         else:
-            ends.append(draw_line(axis, group, x, colour, label))
+            few = len(group) < 0.75 * rows[x].nunique()
+            ends.append(draw_line(axis, group, x, colour, label, few))
     axis.set_title(f"{name}, {count_label(rows['n'])}" if name else "", pad=13)
     return ends
 
 
-def draw_line(axis, rows: pd.DataFrame, x: str, colour: str, label: str) -> tuple:
-    """One line with its 95 % band. Returns its end, for ``label_ends``."""
-    axis.plot(rows[x], rows["value"], "o-", ms=3, color=colour, label=label, clip_on=False)
-    axis.fill_between(rows[x], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
+def draw_line(
+    axis, rows: pd.DataFrame, x: str, colour: str, label: str, few: bool = False
+) -> tuple:
+    """One line with its 95 % band. Returns its end, for ``label_ends``.
+
+    ``few``: it has few of the panel's points, so they are joined by dots and keep their intervals.
+    """
+    marks = "o:" if few else "o-"
+    axis.plot(rows[x], rows["value"], marks, ms=3, color=colour, label=label, clip_on=False)
+    if few:
+        axis.vlines(rows[x], rows["low"], rows["high"], color=colour, lw=1.2, clip_on=False)
+    else:
+        axis.fill_between(rows[x], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
     end = rows.loc[rows[x].idxmax()]
     return end[x], end["value"], label, colour
 
