@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import nbformat
 
@@ -33,7 +34,9 @@ def read_elsewhere() -> str:
 def shown_by(cell) -> list[str]:
     """The text that a code cell shows."""
     data = [output.get("data", {}) for output in cell.get("outputs", [])]
-    return [one[kind] for one in data for kind in ("text/markdown", "text/plain") if kind in one]
+    kinds = ("text/markdown", "text/plain", "text/html")
+    found = [one[kind] for one in data for kind in kinds if kind in one]
+    return [unescape(re.sub(r"<[^>]+>", " ", text)) for text in found]
 
 
 def is_used(term: str, text: str) -> bool:
