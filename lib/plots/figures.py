@@ -225,13 +225,18 @@ def plot_reported_lambda(
 def plot_cases(ranks: pd.DataFrame, printed: pd.DataFrame, k: int, lambdas: Sequence[float]):
     """Ranks of passages for one pair of hypotheses at some ``lambdas``; a panel for each case.
 
-    ``ranks``: case, pid, class, lambda, rank. Ranks beyond twice k stand at the lower edge with
-    their number. Below each lambda: how many of the top k are on the target, and of the paper's
-    excerpts where it ``printed`` any (case, lambda, class).
+    ``ranks``: case, pid, class, lambda, rank; drawn by its logarithm. Below each lambda: how many
+    of the top k are on the target, and of the paper's excerpts where it ``printed`` any (case,
+    lambda, class).
     """
     figure, axes = pyplot().subplots(2, 3, figsize=(WIDTH, 6.6), sharey=True)
-    axes[0, 0].set(ylim=(2.95 * k + 2, 0.5), yticks=[1, k, 2 * k], ylabel="rank")
-    axes[1, 0].set(ylabel="rank")
+    last = ranks["rank"].max()
+    ticks = [rank for rank in (1, k, 20, 100, 500) if rank <= last]
+    axes[0, 0].set(yscale="log", ylim=(1.3 * last, 0.8))
+    axes[0, 0].set_yticks(ticks, map(str, ticks))
+    axes[0, 0].set_yticks([], minor=True)
+    for row in axes:
+        row[0].set(ylabel="rank (log scale)")
     top = ranks[ranks["rank"] <= k]
     heads = [f"λ = {lam:g}" if lam else "H+ alone" for lam in lambdas]
     for axis, (name, case) in zip(axes.flat, ranks.groupby("case", sort=False), strict=False):
@@ -256,15 +261,9 @@ def plot_cases(ranks: pd.DataFrame, printed: pd.DataFrame, k: int, lambdas: Sequ
 
 
 def _draw_case(axis, case: pd.DataFrame, k: int) -> None:
-    """A line a passage over the lambdas, in the colour of its class."""
-    last = 2 * k + 1
+    """A line a passage over the lambdas, in the colour of its class; the top k are shaded."""
     for (_, kind), line in case.sort_values("lambda").groupby(["pid", "class"]):
-        heights = line["rank"].clip(upper=last).tolist()
-        axis.plot(heights, marker="o", ms=4, lw=1.4, color=COLOURS[kind])
-    for place, (_, here) in enumerate(case.groupby("lambda")["rank"]):
-        far = here[here >= last].sort_values().astype(str)
-        text = "\n".join(far)
-        axis.annotate(text, (place, last + 0.5), fontsize=SMALL, va="top", ha="center")
+        axis.plot(line["rank"].tolist(), marker="o", ms=4, lw=1.4, color=COLOURS[kind])
     axis.axhspan(0.5, k + 0.5, color="#f2f2f2", zorder=0)
 
 
@@ -282,8 +281,8 @@ def _explain_cases(axis, k: int) -> None:
     for column, (_, colour) in JUDGED.items():
         axis.plot([], [], marker="o", color=colour, label=column.removesuffix("_at_5"))
     text = (
-        f"A line is a passage.\nShaded: the top {k}.\nNumbers inside: ranks\nbeyond {2 * k}. "
-        f"Below: how many\nof the top {k} are on the target.\n\nThe passage is on"
+        f"A line is a passage.\nShaded: the top {k}.\nBelow: how many of the\ntop {k} are on the "
+        "target.\n\nThe passage is on"
     )
     axis.legend(title=text, loc="upper left", alignment="left")
 
