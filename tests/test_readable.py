@@ -105,12 +105,12 @@ def test_what_is_found_follows_the_results():
     quality = of(profile, "retrieval")
     said = finding("retrieval", quality=quality, profile=profile, at=0.4, k=5)
     means = quality.groupby("method")["p_at_5"].mean()
-    assert f"P@5 {means['chr']:.3f} against {means['hplus']:.3f}" in said and "brings less" in said
+    assert f"P@5 {means['chr']:.3f} against {means['hplus']:.3f}" in said and "finds fewer" in said
     turned = {"chr": "hplus", "hplus": "chr"}
     other = finding(
         "retrieval", quality=quality.replace({"method": turned}), profile=profile, at=0.4, k=7
     )
-    assert "brings more" in other and "P@7" in other and "P@5" not in other
+    assert "finds more" in other and "P@7" in other and "P@5" not in other
 
 
 def test_the_audit_shows_what_cannot_be_first_and_no_id():
