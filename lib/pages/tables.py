@@ -203,7 +203,7 @@ def audit_list(audit: pd.DataFrame) -> str:
         is_open = "" if parts else " open"
         bar = f"border-left:8px solid {colour};padding-left:4px"
         title = f'<b style="{bar}">{verdict}</b>, {len(rows)} rows'
-        lines = [f'<details class="verdict"{is_open}><summary>{title}</summary>', "<table>"]
+        lines = [f'<details{is_open} class="verdict"><summary>{title}</summary>', "<table>"]
         lines += [f"<tr>{heads}</tr>", *(_audit_row(row) for row in rows.to_dict("records"))]
         parts += [*lines, "</table></details>"]
     return "\n".join(parts)
