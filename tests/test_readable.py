@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -123,6 +124,10 @@ def test_the_audit_shows_what_cannot_be_first_and_no_id():
     assert not [name for name in audit["id"] if f">{name}<" in told]
     assert "rouge1" not in told and "ROUGE-1" in told
     assert told.count("<details>") == len(audit)
+    # What cannot be is open, the long rest opens on a click.
+    folds = re.findall(r'<details( open)? class="verdict"><summary>.*?(\d+) rows', told)
+    assert [opened for opened, _ in folds] == [" open"] + [""] * (len(VERDICTS) - 1)
+    assert sum(int(rows) for _, rows in folds) == len(audit)
 
 
 def test_a_finding_without_its_methods_is_not_run():

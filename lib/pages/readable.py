@@ -37,7 +37,7 @@ _SETS = ("exams", "mmlu", "medqa", "bioasq", "ddx-real", "ddx-fresh")
 _MISSING = "–"
 
 NOT_RUN = (
-    "**NOT RUN**: nothing was recorded or measured for this table. What would run it stands under "
+    "**NOT RUN**: nothing was recorded or measured for this table. What would run it is under "
     "*What was not run* in [03](03_run_methods.ipynb)."
 )
 """What stands in place of a table without rows."""

@@ -194,17 +194,19 @@ def _measures_named(text: str) -> str:
 
 
 def audit_list(audit: pd.DataFrame) -> str:
-    """The whole audit as HTML: by verdict, what cannot be first; a claim opens to its working."""
+    """The whole audit as HTML, a table a verdict: what cannot be is open, the others open on a
+    click; a claim opens to its working."""
     heads = "".join(f"<th>{head}</th>" for head in ("paper", "claim", "printed", "recomputed"))
-    lines = ["<table>"]
+    parts = []
     for verdict, colour in VERDICTS.items():
         rows = audit[audit["verdict"] == verdict]
+        is_open = "" if parts else " open"
         bar = f"border-left:8px solid {colour};padding-left:4px"
         title = f'<b style="{bar}">{verdict}</b>, {len(rows)} rows'
-        lines.append(f'<tr><th colspan="4" style="text-align:left">{title}</th></tr>')
-        lines.append(f"<tr>{heads}</tr>")
-        lines += [_audit_row(row) for row in rows.to_dict("records")]
-    return "\n".join([*lines, "</table>"])
+        lines = [f'<details{is_open} class="verdict"><summary>{title}</summary>', "<table>"]
+        lines += [f"<tr>{heads}</tr>", *(_audit_row(row) for row in rows.to_dict("records"))]
+        parts += [*lines, "</table></details>"]
+    return "\n".join(parts)
 
 
 def _audit_row(row: Mapping[str, str]) -> str:
