@@ -25,10 +25,10 @@ def cells_of(name: str) -> list[str]:
     return [cell.source for cell in book.cells if cell.cell_type == "code"]
 
 
-def performed(monkeypatch, capsys, answered) -> list[str]:
+def performed(monkeypatch, capsys, answered, names: dict | None = None) -> list[str]:
     """What the checks say when ``answered(number, names)`` follows each cell with an answer."""
     monkeypatch.chdir(paths.ROOT / "notebooks")
-    names: dict = {}
+    names = {} if names is None else names
     said, number = [], 0
     for source in cells_of("17_exercises"):
         capsys.readouterr()
@@ -47,7 +47,10 @@ def solve(number: int, names: dict) -> None:
 
 def test_every_exercise_is_checked_and_its_solution_is_right(monkeypatch, capsys):
     assert len(SOLUTIONS) == len(EXERCISES) == 8
-    assert performed(monkeypatch, capsys, solve) == ["Right."] * 8
+    names: dict = {}
+    assert performed(monkeypatch, capsys, solve, names) == ["Right."] * 8
+    assert set(names["tests"]["verdict"]) == {"SUPPORTED", "AGAINST", "INCONCLUSIVE"}
+    assert len(names["tests"]) == 3 and len(names["shares"]) == 4
 
 
 def test_a_wrong_answer_is_refused_with_the_hint_of_its_exercise(monkeypatch, capsys):
