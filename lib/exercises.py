@@ -75,13 +75,14 @@ def _largest_mean(printed: Sequence[float]) -> float:
 EXERCISES = {
     "turn": Exercise(
         _turn,
-        "Write h− = c·h+ + √(1 − c²)·u, with u at right angles to h+. How much of h+ − λh− lies along "
-        "h+, and how much along u? The answer is in degrees.",
+        "Write h− = c·h+ + √(1 − c²)·u, with u at right angles to h+. How much of h+ − λh− lies "
+        "along h+, and how much along u? The answer is in degrees.",
         within=0.5,
     ),
     "predict": Exercise(
         _right,
-        "explored.list_at(mini) has the first five at λ = 1. Count those whose class is right or both.",
+        "explored.list_at(mini) has the first five at λ = 1. Count those whose class is right or "
+        "both.",
     ),
     "score": Exercise(
         _scores,
@@ -90,9 +91,9 @@ EXERCISES = {
     ),
     "change": Exercise(
         _first_change,
-        "Two passages change places where their lines cross: λ = (difference of their cosines with "
-        "H+) / (difference of their cosines with H−). Which crossing of one of the first five with a "
-        "passage outside comes first?",
+        "Two passages change places where their lines cross: λ = (difference of their cosines "
+        "with H+) / (difference of their cosines with H−). Which crossing of one of the first five "
+        "with a passage outside comes first?",
         within=0.011,
     ),
     "mimics": Exercise(
@@ -103,20 +104,21 @@ EXERCISES = {
     ),
     "verdicts": Exercise(
         _verdicts,
-        "First p: from 0.05 on, chance could explain it, and the word is INCONCLUSIVE. Below that look "
-        "on which side of 0 the interval lies. CHR was expected to be better.",
+        "First p: from 0.05 on, chance could explain it, and the word is INCONCLUSIVE. Below that "
+        "look on which side of 0 the interval lies. CHR was expected to be better.",
     ),
     "paired": Exercise(
         _paired,
         "Only questions count on which the two columns differ. p: how often does a fair coin part "
-        "them at least so unevenly, on either side? Interval: draw questions with replacement, take "
-        "the mean of first − second each time, and of these means the 2.5th and 97.5th percentile. "
-        "Shares, not percent.",
+        "them at least so unevenly, on either side? Interval: draw questions with replacement, "
+        "take the mean of first − second each time, and of these means the 2.5th and 97.5th "
+        "percentile. Shares, not percent.",
         within=0.01,
     ),
     "average": Exercise(
         _largest_mean,
-        "A printed 87.7 was at most 87.75 before it was rounded. Take the mean of the largest values.",
+        "A printed 87.7 was at most 87.75 before it was rounded. Take the mean of the largest "
+        "values.",
         within=0.005,
     ),
 }

@@ -1,7 +1,8 @@
 """Sentences and blocks made from committed results: the templates in docs/_templates.
 
 ``blocks.j2`` has the generated blocks of README.md and docs/, ``notebooks.j2`` what a notebook
-found, ``slides.j2`` the slides of docs/teach. A template reads results, and a number that was not measured is no number: it raises.
+found, ``slides.j2`` the slides of docs/teach. A template reads results, and a number that was not
+measured is no number: it raises.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def block(name: str) -> str:
 
 def slides() -> str:
     """The slides of docs/teach, a page of HTML."""
-    return _module("slides.j2").slides().strip() + "\n"
+    made = vars(_module("slides.j2"))["slides"]()
+    return f"{made.strip()}\n"
 
 
 def _reflow(text: str) -> str:
