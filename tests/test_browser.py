@@ -440,3 +440,62 @@ def widget_titles(driver) -> list[str]:
       .filter((one) => one !== head).map((one) => one.textContent);
     """
     return driver.execute_script(script)
+
+
+# the class ---------------------------------------------------------------------------------------
+
+SLIDES = paths.ROOT / "docs" / "teach" / "slides.html"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_slide_fits_its_window_and_keys_turn_it(browse, size, scheme):
+    from selenium.webdriver.common.keys import Keys
+
+    width, height = SIZES[size]
+    driver = browse(width, height, scheme)
+    driver.get(SLIDES.as_uri())
+    run = driver.execute_script
+    until(lambda: run("return [...document.images].every((one) => one.complete)"))
+    assert run("return [...document.images].every((one) => one.naturalWidth > 0)")
+    assert run("return document.documentElement.scrollWidth") <= width
+    high = run("return [...document.querySelectorAll('section')].map((one) => one.offsetHeight)")
+    assert max(high) <= (height if size == "wide" else 1.3 * height), high
+    at = "return Math.round(scrollY / innerHeight)"
+    for key, slide in ((Keys.ARROW_RIGHT, 1), (Keys.SPACE, 2), (Keys.ARROW_LEFT, 1)):
+        driver.find_element("css selector", "body").send_keys(key)
+        until(lambda wanted=slide: run(at) == wanted, 5)
+    for number in range(len(high)) if scheme == "light" else (8,):
+        run("document.querySelectorAll('section')[arguments[0]].scrollIntoView()", number)
+        driver.save_screenshot(str(SEEN / f"slide_{size}_{scheme}_{number + 1}.png"))
+    assert complaints(driver) == []
+
+
+def test_in_jupyterlab_an_answer_is_checked_and_the_others_wait(browse, jupyter):
+    """The first exercise is answered in the copy, as its student would."""
+    address, folder = jupyter
+    copy = folder / "notebooks" / "17_exercises.ipynb"
+    committed = copy.read_text(encoding="utf-8")
+    formula = "np.degrees(np.arctan2(lam * np.sqrt(1 - c**2), 1 - lam * c))"
+    answered = committed.replace(
+        "answer = None   # degrees", f"c = h_plus @ h_minus\\nanswer = {formula}"
+    )
+    assert answered != committed
+    copy.write_text(answered, encoding="utf-8")
+    driver = browse(1280, 1000)
+    driver.get(f"{address}/lab/tree/notebooks/17_exercises.ipynb")
+    until(lambda: driver.find_elements("css selector", ".jp-Notebook .jp-Cell"), 90)
+    until(lambda: "Idle" in driver.find_element("id", "jp-bottom-panel").text, 60)
+    until(lambda: menu(driver, "Run", "Run All Cells"), 60)
+    until(lambda: saved_with(driver, copy, '"Right.\\n"'), 120)
+    assert copy.read_text(encoding="utf-8").count('"Not answered yet.\\n"') == 7
+    driver.save_screenshot(str(SEEN / "jupyterlab_17.png"))
+
+
+def saved_with(driver, file: Path, text: str) -> bool:
+    """Save the notebook; whether its file then has a text."""
+    from selenium.webdriver.common.keys import Keys
+
+    driver.find_element("css selector", ".jp-Notebook").send_keys(Keys.CONTROL, "s")
+    time.sleep(2)
+    return text in file.read_text(encoding="utf-8")

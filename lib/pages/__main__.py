@@ -31,17 +31,19 @@ _MARKER = re.compile(r"<!-- (?:begin|end): *(\S*)")
 
 
 def pages() -> list[Path]:
-    """README.md, then the pages of docs/ by name."""
-    return [paths.ROOT / "README.md", *sorted((paths.ROOT / "docs").glob("*.md"))]
+    """README.md, then the pages of docs/ and docs/teach by name."""
+    docs = paths.ROOT / "docs"
+    return [paths.ROOT / "README.md", *sorted([*docs.glob("*.md"), *docs.glob("teach/*.md")])]
 
 
 def made_pages() -> dict[Path, str]:
-    """The text of every page with its blocks made anew, and of the page of results.
+    """The text of every page with its blocks made anew, of the slides and of the page of results.
 
     Raises ValueError, naming the page, for a marker without its partner or a block that is not
     known; FileNotFoundError, naming page, block and command, when a result behind it is missing.
     """
     made = {path: _woven(path.read_text(encoding="utf-8"), paths.shown(path)) for path in pages()}
+    made[paths.ROOT / "docs" / "teach" / "slides.html"] = render.slides()
     return made | {_results_file("README.md"): results_page()}
 
 

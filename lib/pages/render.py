@@ -1,7 +1,8 @@
 """Sentences and blocks made from committed results: the templates in docs/_templates.
 
 ``blocks.j2`` has the generated blocks of README.md and docs/, ``notebooks.j2`` what a notebook
-found. A template reads results, and a number that was not measured is no number: it raises.
+found, ``slides.j2`` the slides of docs/teach. A template reads results, and a number that was not
+measured is no number: it raises.
 """
 
 from __future__ import annotations
@@ -63,6 +64,12 @@ def finding(name: str, /, **values) -> str:
 def block(name: str) -> str:
     """A block of the pages, or of a notebook, by the name of a macro of blocks.j2."""
     return _reflow(getattr(_module("blocks.j2"), name)())
+
+
+def slides() -> str:
+    """The slides of docs/teach, a page of HTML."""
+    made = vars(_module("slides.j2"))["slides"]()
+    return f"{made.strip()}\n"
 
 
 def _reflow(text: str) -> str:
