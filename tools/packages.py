@@ -170,7 +170,7 @@ def lock_site(environment: dict[str, str]) -> None:
     if not uv("compile", *options, str(wanted), "-o", str(output), environment=environment):
         sys.exit("uv says above why")
     blocks = re.split(r"^(?=\S)", output.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    beside = [block for block in blocks if block.partition(" ")[0] not in every]
+    beside = [block for block in blocks if block and block.partition(" ")[0] not in every]
     lines = "".join(["# make site: Sphinx and what it needs beside linux-cpu.txt.\n", *beside])
     (ROOT / "locks" / "extra-site.txt").write_text(lines, encoding="utf-8")
     print(f"locks/extra-site.txt: {len(beside)} packages")

@@ -18,7 +18,8 @@ nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["dollarmath", "html_image"]
 myst_heading_anchors = 4
-suppress_warnings = ["myst.header"]  # a page may leave out a level of headings
+# A page may leave out a level of headings, and a line to type may hold "<your address>".
+suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 
 autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
