@@ -35,7 +35,9 @@ html_show_sourcelink = False
 html_show_copyright = False
 html_math_renderer = "mathml"
 html_theme_options = {
+    "navbar_persistent": [],  # its search stands in the side bar already
     "use_download_button": False,
+    "use_fullscreen_button": False,
     "show_toc_level": 2,
     "show_navbar_depth": 1,
     "collapse_navbar": False,
