@@ -322,6 +322,9 @@ def site() -> Iterator[str]:
         server.shutdown()
 
 
+RESULTS = "#search-results ul.search li"
+
+
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *args) -> None:
         pass
@@ -348,10 +351,12 @@ def test_the_site_shows_the_explorer_and_finds_a_sentence(browse, site):
     driver.get(f"{site}/explorer.html")
     driver.switch_to.frame(driver.find_element("css selector", "iframe.explorer"))
     until(lambda: driver.execute_script("return document.body.dataset.ready"))
-    driver.get(f"{site}/search.html?q=capable+writer+judged+evidence")
-    links = "#search-results li a"
-    found = until(lambda: [it.text for it in driver.find_elements("css selector", links)])
-    assert any("Real questions" in title for title in found)
+    driver.get(f"{site}/search.html?q=matched+rotation")
+    found = until(lambda: [it.text for it in driver.find_elements("css selector", RESULTS)])
+    until(lambda: all(driver.find_elements("css selector", f"{RESULTS} {it}") for it in "ap"))
+    assert len(found) > 5 and any("Real questions" in text for text in found)
+    shown = [it.text for it in driver.find_elements("css selector", f"{RESULTS} p")]
+    assert shown and not [text for text in shown if '["' in text], "code in an excerpt"
     assert complaints(driver) == []
 
 

@@ -92,7 +92,10 @@ def test_a_lock_holds_pins_and_sums_and_names_no_place(path):
 def test_the_site_is_built_with_what_it_pins_and_no_package_is_locked_twice():
     """An extra is installed without what it needs, into what the lock has installed."""
     text = (paths.ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    wanted = dict(pin.split("==") for pin in re.findall(r'"([\w-]+==[\w.]+)"', re.search(r"^site = .*", text, re.M)[0]))
+    wanted = dict(
+        pin.split("==")
+        for pin in re.findall(r'"([\w-]+==[\w.]+)"', re.search(r"^site = .*", text, re.M)[0])
+    )
     extra = pins("locks/extra-site.txt")
     assert len(wanted) == 3 and wanted.items() <= extra.items(), "run: make lock"
     assert not extra.keys() & pins("locks/linux-cpu.txt").keys()

@@ -40,10 +40,14 @@ def test_ci_may_read_and_nothing_else():
 def test_only_the_job_that_publishes_the_site_may_write_and_it_runs_no_code_of_the_project():
     text = (paths.ROOT / ".github" / "workflows" / "site.yml").read_text(encoding="utf-8")
     before, publish = text.split("  publish:\n")
-    assert re.findall(r"permissions:\n((?: +.*: (?:read|write)\n)+)", before) == ["  contents: read\n"]
+    assert re.findall(r"permissions:\n((?: +.*: (?:read|write)\n)+)", before) == [
+        "  contents: read\n"
+    ]
     assert "pull_request" not in text and "secrets" not in text and "write" not in before
     assert "persist-credentials: false" in before
-    assert "run:" not in publish and re.findall(r"uses: ([\w/-]+)@", publish) == ["actions/deploy-pages"]
+    assert "run:" not in publish and re.findall(r"uses: ([\w/-]+)@", publish) == [
+        "actions/deploy-pages"
+    ]
 
 
 # code --------------------------------------------------------------------------------------------

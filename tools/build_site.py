@@ -192,7 +192,14 @@ def main() -> int:
     source, whole = Assembly().write()
     built = BUILD / "site"
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
-    command += ["-c", str(SITE), "-d", str(BUILD / "site-doctrees"), "-D", f"html_extra_path={whole}"]
+    command += [
+        "-c",
+        str(SITE),
+        "-d",
+        str(BUILD / "site-doctrees"),
+        "-D",
+        f"html_extra_path={whole}",
+    ]
     done = subprocess.run(
         [*command, str(source), str(built)], env=os.environ | {"PYTHONPATH": str(paths.ROOT)}
     )

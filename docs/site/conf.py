@@ -30,6 +30,7 @@ html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["search.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
