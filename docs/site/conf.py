@@ -35,6 +35,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_math_renderer = "mathml"
+html_context = {"default_mode": "auto"}  # light or dark as the reader's machine is
 html_theme_options = {
     "navbar_persistent": [],  # its search stands in the side bar already
     "use_download_button": False,
