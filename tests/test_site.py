@@ -18,9 +18,9 @@ import pytest
 
 import lib
 from lib.base import paths
-from lib.notebooks import NOTEBOOKS
+from lib.notebooks import HIDDEN, NOTEBOOKS
 from tools import build_site
-from tools.build_site import HIDDEN, Assembly, sources
+from tools.build_site import Assembly, sources
 
 BUILT = build_site.BUILD / "site"
 
@@ -86,10 +86,22 @@ LINKS = {
 def test_a_link_leads_to_the_place_in_the_site_and_its_file_is_taken_along():
     site = Assembly()
     site.files.clear()
+    whole = {*site.whole}
     for text, wanted in LINKS.items():
         assert site._linked(text, "docs/page.md") == (wanted or text)
     assert site.files == {"data/looks.csv", "figures/mini/00_story.png"}
-    assert site.whole == {"docs/explorer.html"} and "data/results/README.md" in site.pages
+    assert site.whole == whole and "data/results/README.md" in site.pages
+
+
+def test_a_whole_page_is_taken_with_its_pictures(monkeypatch, tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "slides.html").write_text('<img src="../a.svg"> <img src="../no.svg">')
+    (tmp_path / "a.svg").touch()
+    site = Assembly()
+    before = {*site.whole}
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    assert site._linked("[s](slides.html)", "docs/page.md") == '<a href="slides.html">s</a>'
+    assert site.whole - before == {"docs/slides.html", "a.svg"}
 
 
 def hidden(cell: dict) -> bool:
@@ -102,7 +114,8 @@ def test_code_that_is_hidden_in_jupyterlab_is_hidden_in_a_book(name, site):
     shown = nbformat.reads(site.pages[f"notebooks/{name}.ipynb"], 4)
     for book in (committed, shown):
         for cell in book.cells:
-            assert hidden(cell) == (HIDDEN in cell["metadata"].get("tags", [])), cell.source
+            both = hidden(cell) == (HIDDEN in cell["metadata"].get("tags", []))
+            assert both, f"run: make notebooks. One mark of two: {cell.source}"
     code = [[c.source for c in b.cells if c.cell_type == "code"] for b in (committed, shown)]
     assert code[0] == code[1]
 

@@ -20,13 +20,12 @@ from pathlib import Path
 
 from lib.base import paths
 from lib.base.files import atomic_write
+from lib.notebooks import HIDDEN
 
 SITE = paths.ROOT / "docs" / "site"
 BUILD = paths.ROOT / "build"
 README, STORY, START = "README.md", "index.md", "start.md"
 EXPLORER = "docs/explorer.html"
-HIDDEN = "hide-input"
-"""The tag of a cell whose code is folded."""
 
 _LINK = re.compile(r'(\]\(|(?:href|src)=")(?![a-z]+:|[#/])([^)"#\s]+)(#[^)"\s]*)?(?=[)"])')
 _TO_HTML = re.compile(r"\[([^\]]+)\]\(((?![a-z]+:)[^)\s]+\.html(?:#[^)\s]*)?)\)")
@@ -37,7 +36,7 @@ class Assembly:
 
     ``pages`` are texts by their place in the site, which is the place of their file in the project;
     ``files`` are places of files that are shown or downloaded as they are; ``whole`` those of
-    whole HTML pages.
+    whole HTML pages, with what they show.
     """
 
     def __init__(self) -> None:
@@ -121,9 +120,22 @@ class Assembly:
             return target
         if path.suffix in (".md", ".ipynb"):
             self._waiting.append(target)
+        elif path.suffix == ".html":
+            self._take_whole(target)
         else:
-            (self.whole if path.suffix == ".html" else self.files).add(target)
+            self.files.add(target)
         return target
+
+    def _take_whole(self, page: str) -> None:
+        """An HTML page as it is, with the pictures and files that it has."""
+        if page in self.whole:
+            return
+        self.whole.add(page)
+        text = (paths.ROOT / page).read_text(encoding="utf-8")
+        for match in _LINK.finditer(text):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(page), match[2]))
+            if (paths.ROOT / target).is_file():
+                self.whole.add(target)
 
     def sections(self) -> list[tuple[str, list[str]]]:
         """The navigation: titles of sections, each with its pages."""
