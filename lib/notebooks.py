@@ -163,7 +163,7 @@ def _commit(executed: Path, target: Path) -> None:
     for count, cell in enumerate((c for c in book.cells if c.cell_type == "code"), 1):
         cell.execution_count = count
         if cell.metadata.get("jupyter", {}).get("source_hidden"):
-            cell.metadata["tags"] = [*{*cell.metadata.get("tags", []), HIDDEN}]
+            cell.metadata["tags"] = list(dict.fromkeys([*cell.metadata.get("tags", []), HIDDEN]))
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count
