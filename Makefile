@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal scale verify stamp check bench lint lab explorer data clean mpnet chinese vllm models gpu-check doctor
+.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal scale verify stamp check bench lint lab site serve explorer data clean mpnet chinese vllm models gpu-check doctor
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -95,7 +95,7 @@ test: $(READY)
 test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
 	@$(PY) -m pytest tests -m open_profile
 
-browser-test: $(READY)  ## a real browser on docs/explorer.html and on JupyterLab (needs chromium and chromedriver)
+browser-test: site  ## a real browser on docs/explorer.html, the site and JupyterLab (needs chromium and chromedriver)
 	@$(PY) -m pytest tests -m browser
 
 faults: $(READY)  ## try every fault of the table anew, and write data/results/faults.csv
@@ -150,6 +150,18 @@ lint: $(READY)  ## style, layout and types: ruff and mypy
 
 lab: $(READY)  ## open JupyterLab on a copy of the notebooks, in build/lab: playing changes nothing committed
 	@$(PY) -m lib.lab
+
+# The packages of the site are an extra, installed where its lock is newer than what is there.
+$(VENV)/.site: locks/extra-site.txt | $(READY)
+	@$(PACKAGES) extra site
+	@touch $@
+
+site: $(VENV)/.site  ## notebooks, docs and reference as a site, from committed outputs, in build/site
+	@$(PY) -m tools.build_site
+
+serve: PORT ?= 8000
+serve: site  ## make the site and serve it to this machine alone (PORT=8000)
+	@$(PY) -m http.server $(PORT) --bind 127.0.0.1 --directory build/site
 
 explorer: $(READY)  ## make the explorer's rows and page anew (needs the data; minutes once the corpora are embedded)
 	@$(PY) -m lib.explorer.sets

@@ -17,6 +17,8 @@ _FOLDER = paths.ROOT / "notebooks"
 NOTEBOOKS = tuple(sorted(path.stem for path in _FOLDER.glob("*.ipynb")))
 """In reading order. 00 is run last: it shows what the others have made."""
 ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])
+HIDDEN = "hide-input"
+"""The tag by which books fold a cell's code; JupyterLab does it by ``jupyter.source_hidden``."""
 
 
 def run(name: str, output: Path, parameters: dict) -> None:
@@ -160,6 +162,8 @@ def _commit(executed: Path, target: Path) -> None:
             part.metadata.pop(key, None)
     for count, cell in enumerate((c for c in book.cells if c.cell_type == "code"), 1):
         cell.execution_count = count
+        if cell.metadata.get("jupyter", {}).get("source_hidden"):
+            cell.metadata["tags"] = list(dict.fromkeys([*cell.metadata.get("tags", []), HIDDEN]))
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count

@@ -1,4 +1,4 @@
-"""A real browser opens the page and JupyterLab, and moves what a reader would move.
+"""A real browser opens the page, the site and JupyterLab, and moves what a reader would move.
 
 ``make browser-test``; needs chromium and its driver (Debian: chromium, chromium-driver). What was
 seen is kept in build/browser.
@@ -13,10 +13,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -302,6 +305,59 @@ def test_an_update_of_the_page_takes_less_than_50_ms(browse):
     times = sorted(driver.execute_script(script))
     (SEEN / "page_update_ms.json").write_text(json.dumps(times))
     assert times[len(times) // 2] < 50
+
+
+# the site -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """The address of the site that ``make site`` has built."""
+    built = paths.ROOT / "build" / "site"
+    assert (built / "index.html").is_file(), "run: make site"
+    handler = partial(QuietHandler, directory=str(built))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+RESULTS = "#search-results ul.search li"
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *args) -> None:
+        pass
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_site_is_read_at_any_width_in_light_and_dark(browse, site, size, scheme):
+    driver = browse(*SIZES[size], scheme)
+    for place in ("index", "explorer", "notebooks/13_real_questions", "docs/results"):
+        driver.get(f"{site}/{place}.html")
+        until(lambda: driver.execute_script("return document.readyState") == "complete")
+        wide = driver.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= SIZES[size][0], f"{place}: something is wider than the window"
+        paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", paper)[:3])) > 600) == (scheme == "light"), place
+        shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+        save(shot["data"], f"site_{place.rpartition('/')[2]}_{size}_{scheme}")
+    assert complaints(driver) == []
+
+
+def test_the_site_shows_the_explorer_and_finds_a_sentence(browse, site):
+    driver = browse(*SIZES["wide"])
+    driver.get(f"{site}/explorer.html")
+    driver.switch_to.frame(driver.find_element("css selector", "iframe.explorer"))
+    until(lambda: driver.execute_script("return document.body.dataset.ready"))
+    driver.get(f"{site}/search.html?q=matched+rotation")
+    until(lambda: len(driver.find_elements("css selector", f"{RESULTS} p")) > 5)
+    titles = [it.text for it in driver.find_elements("css selector", f"{RESULTS} a")]
+    assert any("Real questions" in title for title in titles)
+    shown = [it.text for it in driver.find_elements("css selector", f"{RESULTS} p")]
+    assert not [text for text in shown if '["' in text], "code in an excerpt"
+    assert complaints(driver) == []
 
 
 # JupyterLab --------------------------------------------------------------------------------------

