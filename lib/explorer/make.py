@@ -20,11 +20,14 @@ from lib.explorer.rows import (
     FILES,
     FOLDER,
     LAM_MAX,
+    LAM_MIN,
     RECORD,
     SEVERAL,
     Explored,
+    Form,
     begins,
     candidates,
+    least,
     lines_of,
     offered,
     order_at,
@@ -36,8 +39,11 @@ from lib.search.contrast import cosine
 from lib.search.index import DenseIndex
 from lib.search.lambda_path import rows_on_path
 
-CHECKED = tuple(i / 10 for i in range(21))
-"""The lambdas at which the order is compared with that of lib/."""
+
+def checked(form: Form) -> list[float]:
+    """The lambdas of a form at which the order is compared with that of lib/."""
+    return [i / 10 for i in range(round(10 * least(form)), round(10 * LAM_MAX) + 1)]
+
 
 EXCERPT = 280
 """Characters of a passage that are kept: enough to see what it is about."""
@@ -162,8 +168,9 @@ def _texts_of(hypotheses: Hypotheses, retriever: Retriever) -> tuple[dict, dict]
 
 
 def _on_paths(index: DenseIndex, texts: Mapping[str, tuple[dict, dict]], k: int) -> dict:
-    """For each question the rows that hold the k best at every lambda in [0, ``LAM_MAX``], for each
-    form and mimic that searches with one vector; without any mimic, by H+ alone."""
+    """For each question the rows that hold the k best at every lambda in [``LAM_MIN``,
+    ``LAM_MAX``], for each form and mimic that searches with one vector; without any mimic, by H+
+    alone."""
     found: dict[str, list] = {qid: [] for qid in texts}
     lines = []
     for qid, (embedded, kept) in texts.items():
@@ -175,7 +182,9 @@ def _on_paths(index: DenseIndex, texts: Mapping[str, tuple[dict, dict]], k: int)
         of = [lines_of(numbers, *choice, kept["c_own"], kept["c_random"]) for choice in by_one]
         lines += [(qid, *line) for line in of or plain]
     starts, slopes = (np.stack([line[i] for line in lines]) for i in (1, 2))
-    for (qid, *_), rows in zip(lines, rows_on_path(index, starts, slopes, k, LAM_MAX), strict=True):
+    # Lambda is counted from LAM_MIN on.
+    on_path = rows_on_path(index, starts - LAM_MIN * slopes, slopes, k, LAM_MAX - LAM_MIN)
+    for (qid, *_), rows in zip(lines, on_path, strict=True):
         found[qid].append(rows)
     return found
 
@@ -196,7 +205,7 @@ def _needed(scores: np.ndarray, kept: Mapping, ranks: np.ndarray) -> np.ndarray:
     chosen = [order_at(plus, np.zeros_like(plus), 0.0, DEPTH, ranks)]
     for form, mimic in offered(scores):
         lines = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
-        chosen.append(candidates(*lines, DEPTH))
+        chosen.append(candidates(*lines, DEPTH, lam_min=least(form)))
     places = np.unique(np.concatenate(chosen))
     return places[np.lexsort((ranks[places], -plus[places]))]
 
@@ -219,7 +228,7 @@ def shown_passage(passage: Passage) -> dict:
 
 
 def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
-    """The order of every question under every form and mimic at the lambdas ``CHECKED``, compared
+    """The order of every question under every form and mimic at the lambdas of ``checked``, compared
     with what lib/ finds in the whole corpus: how many were ``compared``, how many ``differ``.
 
     Passages whose scores lib/ rounds to neighbouring steps of 1e-5 may change places: those lists
@@ -232,7 +241,7 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
         asked = [q for q in explored.of(name) if (form, mimic) in explored.choices_of(q)]
         # What is no straight line in lambda scores every passage: one lambda at a time.
         together = spec_of(form, mimic, 1.0).is_line
-        for lambdas in [CHECKED] if together else [[lam] for lam in CHECKED]:
+        for lambdas in [checked(form)] if together else [[lam] for lam in checked(form)]:
             pairs = list(product(lambdas, asked))
             requests = [
                 questions.hypotheses[question["qid"]].by(**vars(spec_of(form, mimic, lam)))

@@ -17,7 +17,18 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.explorer.rows import CLASSES, COLUMNS, FOLDER, Explored, begins, candidates, read_rows
+from lib.explorer.rows import (
+    COLUMNS,
+    FOLDER,
+    LAM_MAX,
+    LAM_MIN,
+    Explored,
+    begins,
+    candidates,
+    least,
+    read_rows,
+)
+from lib.explorer.why import reasons
 
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
@@ -51,7 +62,7 @@ def page(explored: Explored) -> str:
         "/*script*/": (_TEMPLATE / "page.js").read_text(encoding="utf-8"),
         "<!--lead-->": _lead(explored),
         "<!--notice-->": html.escape((FOLDER / "NOTICE").read_text(encoding="utf-8")),
-        "<!--data-->": base64.b64encode(payload).decode(),
+        "<!--data-->": written(payload),
     }
     text = (_TEMPLATE / "page.html").read_text(encoding="utf-8")
     for mark, content in parts.items():
@@ -59,25 +70,35 @@ def page(explored: Explored) -> str:
     return text
 
 
+def written(payload: bytes) -> str:
+    """Bytes as text, five letters for four bytes; their number comes first. "/" is in the place of
+    "<", so that nothing in it ends a script."""
+    return (
+        base64.b85encode(len(payload).to_bytes(4, "big") + payload, pad=True)
+        .decode()
+        .translate({ord("<"): "/"})
+    )
+
+
 def _lead(explored: Explored) -> str:
-    """The finding in two sentences, from the rows."""
-    ends = (0.0, 1.0)
-    exams = [explored.shares(explored.start(name), ends) for name in ("mmlu", "medqa")]
-    n = sum(count for _, _, count in exams)
-    before, after = sum(found * count for _, found, count in exams) / n
-    shares, _, n_bioasq = explored.shares(explored.start("bioasq"), ends)
-    experts = shares[:, CLASSES.index("right")]
+    """The finding, from the rows: what the chart of each set shows at λ = 0 and at 1."""
+    shown = {}
+    for name in ("medqa", "mmlu", "bioasq"):
+        _, (before, after), n = explored.shares(explored.start(name), (0.0, 1.0))
+        shown[name] = f"from {100 * before:.0f} % to {100 * after:.0f} %", n
+    (medqa, n_medqa), (mmlu, n_mmlu), (bioasq, n_bioasq) = shown.values()
     return html.escape(
-        f"On {n} real exam questions, H+ alone puts a passage that supports the right answer into "
-        f"the top five of {100 * before:.0f} %. Contrast at the paper's λ = 1 does so for "
-        f"{100 * after:.0f} %. On {n_bioasq} questions of BioASQ the share of the "
-        f"experts' passages among the five falls from {experts[0]:.2f} to {experts[1]:.2f}."
+        f"From λ = 0 to the paper's λ = 1, the share of questions with a passage for the right "
+        f"answer among the first five goes {medqa} on {n_medqa} exam questions of MedQA, {mmlu} "
+        f"on {n_mmlu} of MMLU-Med, and {bioasq} on {n_bioasq} of BioASQ."
     )
 
 
 def _packed(explored: Explored) -> bytes:
     """Texts as JSON and numbers as planes of bytes, gzipped."""
     kept, long = kept_records(explored)
+    said = {key: _said(explored, key, places) for key, places in kept.items()}
+    whole = {records[0] for found in said.values() for records in found}
     records = explored.records[np.concatenate(list(kept.values()))]
     used = np.unique(records["passage"])
     place = np.zeros(len(explored.passages), np.int64)
@@ -91,14 +112,17 @@ def _packed(explored: Explored) -> bytes:
     starts = [0]
     for question in explored.questions:
         length = len(kept[question["set"], question["qid"]])
-        sets[question["set"]]["questions"].append(_question(question, starts[-1], length, owner))
+        shown = _question(question, starts[-1], length, owner)
+        shown["said"] = [one[1:] for one in said[question["set"], question["qid"]]]
+        sets[question["set"]]["questions"].append(shown)
         starts.append(starts[-1] + length)
     texts = {
         "rows": len(records),
         "columns": list(COLUMNS),
+        "lambdas": [LAM_MIN, LAM_MAX],
         "sets": list(sets.values()),
         "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
-        "passages": [_passage(explored.passages[i], i in long) for i in used.tolist()],
+        "passages": [_passage(explored.passages[i], i in long, i in whole) for i in used.tolist()],
     }
     head = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode()
     numbers = _planes(records, starts[:-1], place)
@@ -114,7 +138,7 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
         chosen = []
         for form, mimic in explored.choices_of(question):
             height, slope = explored.lines(question, form, mimic)
-            chosen.append(candidates(height, slope, TOP))
+            chosen.append(candidates(height, slope, TOP, lam_min=least(form)))
             if (form, mimic) == ("one mimic", "own"):
                 near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
                 long.update(records["passage"][near].tolist())
@@ -131,10 +155,26 @@ def _question(question: Mapping, start: int, length: int, owner: Mapping[str, st
     return kept | {"start": start, "length": length}
 
 
-def _passage(passage: Mapping, long: bool) -> list:
-    """Title, how it begins, source, and what completes the source's link."""
+def _said(explored: Explored, key: tuple[str, str], places: np.ndarray) -> list[tuple]:
+    """What the judges of a question said of its records: the passage, the place of the record in
+    the page's question, the option, and where in the text its words begin and end; -1 and -1 where
+    the text that is kept does not have them."""
+    found: list[tuple] = []
+    for i, passage in enumerate(explored.records["passage"][places].tolist()):
+        shown = explored.passages[passage]
+        before = len(shown["title"]) + 1 if shown["title"] else 0
+        for option, (start, end) in reasons().get((key[1], shown["pid"]), {}).items():
+            whole = before <= start and end - before <= len(shown["text"].removesuffix(" …"))
+            words = (start - before, end - before) if whole else (-1, -1)
+            found.append((passage, i, option, *words))
+    return found
+
+
+def _passage(passage: Mapping, long: bool, whole: bool) -> list:
+    """Title, how it begins, source, and what completes the source's link; the ``whole`` text that
+    is kept where judges named words of it."""
     title, source, link = passage["title"], passage["source"], passage["link"]
-    length = _LONG if long else 0 if title else _SHORT
+    length = len(passage["text"]) if whole else _LONG if long else 0 if title else _SHORT
     before, _, after = _SOURCES[source][1].partition("*")
     if not link.startswith(("https://", "http://")):
         link = ""

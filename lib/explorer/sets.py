@@ -35,6 +35,9 @@ _ABOUT = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="ut
 documents are filed under concepts by machine."""
 
 
+ADDED = (-1.0, -0.4)
+"""Lambdas that add the mimic, which were judged on exam questions too (``searches``)."""
+
 REAL = (
     ("mmlu", "MMLU-Med, a sample", "exams"),
     ("medqa", "MedQA, a sample", "exams"),
@@ -79,7 +82,7 @@ def real_sets(retriever: Retriever) -> list[QuestionSet]:
         asked = [question for question in questions if question.dataset == name]
         of_set = {question.qid: hypotheses[question.qid] for question in asked}
         about = _ABOUT[group] | {"name": name, "title": title, "dev": chosen[group]}
-        about["judged_at"] = list(LAMBDAS) if group == "exams" else []
+        about["judged_at"] = [*ADDED, *LAMBDAS] if group == "exams" else []
         shown = {question.qid: _asked(question) for question in asked}
         sets.append(QuestionSet(about, retriever, of_set, shown, classify))
     return sets
