@@ -252,7 +252,8 @@ def test_cards_move_to_their_places_unless_the_reader_prefers_stillness(browse, 
     script = """
     place.lam = 1.1; showLambda();
     const cards = [...document.querySelectorAll("#after li")];
-    return [cards.filter((one) => one.getAnimations().length).length, document.getAnimations().length];
+    const moving = cards.filter((one) => one.getAnimations().length);
+    return [moving.length, document.getAnimations().length];
     """
     cards, everything = driver.execute_script(script)
     assert (cards > 0) == (motion == "no-preference") and (everything == 0) == (motion == "reduce")
@@ -407,7 +408,7 @@ def test_a_reader_can_choose_another_set_form_and_mimic(browse, explored):
 
 
 def test_the_page_gives_the_rows_order_for_every_question(browse, explored):
-    """At every tenth of lambda, under every form and mimic; passages within a step of rounding may tie."""
+    """At every tenth of lambda, under every form and mimic; within a step of rounding it may tie."""
     driver = opened_page(browse(*SIZES["wide"]))
     kept, _ = kept_records(explored)
     compared = tied = 0
