@@ -306,7 +306,7 @@ def test_the_link_that_is_copied_leads_back(browse):
 def test_the_chart_of_each_set_shows_what_the_lead_says(browse):
     driver = opened_page(browse(*SIZES["wide"]), "#lam=1")
     lead = driver.find_element("id", "lead").text
-    told = re.findall(r"from (\d+ %) to (\d+ %) on (\d+)", lead)
+    told = re.findall(r"from (\d+ %) to (\d+ %)[^(]*\((\d+) of", lead)
     for name, (before, after, n) in zip(("medqa", "mmlu", "bioasq"), told, strict=True):
         opened_page(driver, f"#set={name}&lam=1")
         over = driver.find_element("id", "over").text
@@ -408,7 +408,7 @@ def test_a_reader_can_choose_another_set_form_and_mimic(browse, explored):
 
 
 def test_the_page_gives_the_rows_order_for_every_question(browse, explored):
-    """At every tenth of lambda, under every form and mimic; within a step of rounding it may tie."""
+    """At every tenth of lambda, every form and mimic; what rounding ties may differ."""
     driver = opened_page(browse(*SIZES["wide"]))
     kept, _ = kept_records(explored)
     compared = tied = 0

@@ -353,11 +353,12 @@ def test_the_page_has_the_rows(explored, written):
 
 def test_the_lead_says_what_the_chart_of_each_set_shows(explored, written):
     lead = html.unescape(re.search(r'id="lead">(.*?)<a ', written, re.S)[1])
-    told = re.findall(r"from (\d+) % to (\d+) % on (\d+) (?:exam questions )?of ([\w-]+)", lead)
+    told = re.findall(r"from (\d+) % to (\d+) %[^(]*\((\d+) of ([\w-]+)\)", lead)
     assert [name for *_, name in told] == ["MedQA", "MMLU-Med", "BioASQ"]
     for (before, after, n, _), name in zip(told, ("medqa", "mmlu", "bioasq"), strict=True):
         _, found, asked = explored.shares(explored.start(name), (0.0, 1.0))
         assert [before, after, n] == [*(f"{100 * share:.0f}" for share in found), str(asked)]
+        assert found[1] < found[0], "loses, the lead says"
 
 
 def test_what_the_page_says_of_the_worm_is_so(explored, written):

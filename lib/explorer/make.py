@@ -229,7 +229,8 @@ def shown_passage(passage: Passage) -> dict:
 
 def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
     """The order of every question under every form and mimic at the lambdas of ``checked``,
-    compared with what lib/ finds in the whole corpus: how many were ``compared``, how many ``differ``.
+    compared with what lib/ finds in the whole corpus: how many were ``compared``, how many
+    ``differ``.
 
     Passages whose scores lib/ rounds to neighbouring steps of 1e-5 may change places: those lists
     are counted as ``tied``, and are no difference.

@@ -320,8 +320,8 @@ const STEPS_OF_ESSAY = [
         ? `With H+ alone, ${rightsAt(0)} of the first ${K} passages are “right”. Now the mimic is subtracted, at λ = 1. Will more of them be right, as many, or fewer?`
         : place.guess
           ? `Your guess: ${place.guess}. Now drag λ to 1 and see.`
-          : "Guess before you drag: will the mimic’s subtraction bring more right passages, as many, or fewer?",
-    does: () => [...(guessing() ? GUESSES.map((one) => [one, { guess: one }]) : []), ...next(!guessing())],
+          : "This step is a guess, made at λ = 0, before anything is subtracted.",
+    does: () => (guessing() ? GUESSES.map((one) => [one, { guess: one }]) : place.guess ? next() : [["guess", again], ...next()]),
   },
   {
     name: "Drag to 1",
@@ -338,8 +338,7 @@ const STEPS_OF_ESSAY = [
     name: "Swap the mimic",
     says: () => {
       if (place.mimic !== "random") return "Is it the right mimic that does it? Subtract the mimic of another question, which has nothing to do with this one.";
-      const { c_own: own, c_random: random } = currentQuestion();
-      return `Wrong mimic: ${rightsAt(place.lam, "random")} of ${K} are right; with its own ${rightsAt(place.lam)}. Of all questions ${foundAt(place.lam, "random")} have a right passage; with their own ${foundAt(place.lam)}. The own mimic is ${own > random ? "closer to" : "farther from"} H+: cosine ${own.toFixed(2)}, not ${random.toFixed(2)}.`;
+      return `With the wrong mimic ${rightsAt(place.lam, "random")} of ${K} are right; with its own ${rightsAt(place.lam)}. Of all questions, ${foundAt(place.lam, "random")} have a right passage; with their own mimics ${foundAt(place.lam)}.`;
     },
     does: () =>
       place.mimic === "random"
@@ -362,8 +361,11 @@ const STEPS_OF_ESSAY = [
 ];
 const OWN = { form: "one mimic", mimic: "own" };
 
-function next(offered = true) {
-  return offered && place.step < STEPS_OF_ESSAY.length ? [[`step ${place.step + 1} →`, { step: place.step + 1 }]] : [];
+const next = () => [[`step ${place.step + 1} →`, { step: place.step + 1 }]];
+
+function again() {
+  moved = false;
+  moveTo({ lam: 0, guess: "", ...OWN });
 }
 
 const guessing = () => place.step === 1 && !place.guess && !moved && place.lam === 0;
@@ -374,6 +376,7 @@ function onWorm() {
 }
 
 function worm() {
+  clearTimeout(pause);
   location.hash = by("worm").hash;
 }
 
@@ -390,16 +393,19 @@ function showStep() {
     }),
   );
   by("says").textContent = step.says();
-  const offered = step.does();
-  const names = offered.map(([name]) => name);
+  const names = step.does().map(([name]) => name);
   // While the slider moves nothing is made anew that has the focus.
   if (names.join() === [...by("do").children].map((one) => one.textContent).join()) return;
   const had = by("do").contains(document.activeElement);
   by("do").replaceChildren(
-    ...offered.map(([name, change]) => {
+    ...names.map((name, i) => {
       const button = element("button", "", name);
       button.type = "button";
-      button.addEventListener("click", () => (typeof change === "function" ? change() : go(change)));
+      button.addEventListener("click", () => {
+        const [, change] = step.does()[i];
+        if (typeof change === "function") change();
+        else go(change);
+      });
       return button;
     }),
   );
@@ -547,7 +553,7 @@ function whyOf(question, i, one, [title, begins, source, key]) {
         : `The words that it copied come later than this beginning.${text.querySelector("u") ? " Underlined: words of the option." : ""}`;
     made.append(element("p", "soft", words));
   } else {
-    const means = set.means[CLASSES[one]] || "";
+    const means = set.means[CLASSES[one]] || CLASSES[one];
     const unseen = one === NOT_JUDGED && set.judged_at.length;
     made.append(element("p", "", unseen ? "Nobody has judged this passage for this question, so it does not count as right." : `${means[0].toUpperCase()}${means.slice(1)}.`));
     if (title && begins) made.append(element("p", "", begins));
@@ -603,9 +609,9 @@ function arrange(list, order, cardOf, animated) {
   if (!moves) return;
   for (const one of cards) {
     const was = before.get(one);
-    const by = was === null ? 0 : was - one.getBoundingClientRect().top;
-    const from = was === null ? { opacity: 0, transform: "translateX(24px)" } : { transform: `translateY(${by}px)` };
-    if (was === null || by) one.animate([from, { opacity: 1, transform: "none" }], { duration: 380, easing: "ease-out" });
+    const way = was === null ? 0 : was - one.getBoundingClientRect().top;
+    const from = was === null ? { opacity: 0, transform: "translateX(24px)" } : { transform: `translateY(${way}px)` };
+    if (was === null || way) one.animate([from, { opacity: 1, transform: "none" }], { duration: 380, easing: "ease-out" });
   }
 }
 
