@@ -17,15 +17,14 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import atomic_write
+from lib.base.provenance import read_result
 from lib.explorer.rows import (
     COLUMNS,
     FOLDER,
-    LAM_MAX,
-    LAM_MIN,
     Explored,
+    Place,
     begins,
     candidates,
-    least,
     read_rows,
 )
 from lib.explorer.why import reasons
@@ -52,6 +51,10 @@ _SOURCES = {
 """Name of every source, and where its passages are: * stands for what the passage adds."""
 
 _MISSING = 0xFFFFFF
+
+ADDED = (-1.0, -0.4)
+"""Lambdas that add the mimic, at which real questions were searched and judged. What was right is
+in the results; which passages they were is in rows that go down to there."""
 
 
 def page(explored: Explored) -> str:
@@ -107,21 +110,23 @@ def _packed(explored: Explored) -> bytes:
     place[used] = np.arange(len(used))
     # A random mimic is stored as the id of its question, whose text is in the page already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
+    added = _added()
     sets = {}
     for described in explored.sets:
         median = explored.median_question(described["name"])
-        sets[described["name"]] = dict(described) | {"median": median, "questions": []}
+        shown = {"lam_min": 0, **described, "median": median, "questions": [], "added": ADDED}
+        sets[described["name"]] = shown
     starts = [0]
     for question in explored.questions:
         length = len(kept[question["set"], question["qid"]])
         shown = _question(question, starts[-1], length, owner)
+        shown["added"] = added.get(question["qid"], [])
         shown["said"] = [one[1:] for one in said[question["set"], question["qid"]]]
         sets[question["set"]]["questions"].append(shown)
         starts.append(starts[-1] + length)
     texts = {
         "rows": len(records),
         "columns": list(COLUMNS),
-        "lambdas": [LAM_MIN, LAM_MAX],
         "sets": list(sets.values()),
         "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
         "passages": [_passage(explored.passages[i], i in long, i in whole) for i in used.tolist()],
@@ -140,7 +145,8 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
         chosen = []
         for form, mimic in explored.choices_of(question):
             height, slope = explored.lines(question, form, mimic)
-            chosen.append(candidates(height, slope, TOP, lam_min=least(form)))
+            low = explored.least(Place(question["set"], question["qid"], form))
+            chosen.append(candidates(height, slope, TOP, lam_min=low))
             if (form, mimic) == ("one mimic", "own"):
                 near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
                 long.update(records["passage"][near].tolist())
@@ -170,6 +176,16 @@ def _said(explored: Explored, key: tuple[str, str], places: np.ndarray) -> list[
             words = (start - before, end - before) if whole else (-1, -1)
             found.append((passage, i, option, *words))
     return found
+
+
+def _added() -> dict[str, list[int]]:
+    """How many of the five best are right at each of ``ADDED``, by question; real ones alone."""
+    values, _ = read_result("values_real", "open", committed=True)
+    arms = [f"chr@{lam:g}" for lam in ADDED]
+    values = values[values["arm"].isin(arms)]
+    values = values[values["metric"].isin(("share_correct_at_5", "p_at_5"))]
+    wide = values.pivot(index="qid", columns="arm", values="value")[arms]
+    return {qid: [round(5 * share) for share in row] for qid, *row in wide.itertuples()}
 
 
 def _passage(passage: Mapping, long: bool, whole: bool) -> list:

@@ -67,9 +67,10 @@ mimics are always the question's own."""
 CHOICES = tuple(NEEDS)
 
 
-def least(form: Form) -> float:
-    """The smallest lambda of a form: one mimic alone is also added."""
-    return LAM_MIN if form == "one mimic" else 0.0
+def least(form: Form, low: float = LAM_MIN) -> float:
+    """The smallest lambda of a form in rows that go down to ``low``: one mimic alone is also
+    added."""
+    return low if form == "one mimic" else 0.0
 
 
 _STEPS = 1e5
@@ -212,6 +213,11 @@ class Explored:
         """A set by its name; ValueError where there is none."""
         return one_of("no set", name, {described["name"]: described for described in self.sets})
 
+    def least(self, place: Place) -> float:
+        """The smallest lambda for which the rows hold the lists of a place's set and form. A set
+        says how far down it goes (``lam_min``); where it does not, down to 0."""
+        return least(place.form, self.set_named(place.set).get("lam_min", 0.0))
+
     def question(self, place: Place) -> Mapping:
         """The question of a place; ValueError where there is none."""
         questions = one_of("no set", place.set, self._by_set)
@@ -272,10 +278,10 @@ class Explored:
         no more.
         """
         at = check_number("lam", place.lam if lam is None else lam)
-        if not 1 <= check_k(place.k) <= DEPTH or not least(place.form) <= at <= LAM_MAX:
+        if not 1 <= check_k(place.k) <= DEPTH or not self.least(place) <= at <= LAM_MAX:
             raise ValueError(
                 f"k = {place.k}, lambda = {at}: the rows hold the exact top {DEPTH} for lambda "
-                f"from {least(place.form):g} to {LAM_MAX:g}, and no more"
+                f"from {self.least(place):g} to {LAM_MAX:g}, and no more"
             )
         question = self.question(place)
         records = self.records_of(question)
@@ -297,7 +303,7 @@ class Explored:
     def changes(self, place: Place) -> list[float]:
         """Every lambda of the form at which the set of the k best changes, exactly, in order."""
         lines = self.lines(self.question(place), place.form, place.mimic)
-        return breakpoints(*lines, place.k, least(place.form))
+        return breakpoints(*lines, place.k, self.least(place))
 
     def turn(self, place: Place) -> tuple[float, float] | None:
         """cos(h+, h-) and the degrees by which the query has turned; None where it is no single

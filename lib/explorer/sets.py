@@ -17,7 +17,7 @@ from lib.data.looks import Look, note_look
 from lib.datasets import GROUPS, Question, load_questions, load_real
 from lib.embed import Encoder, load_encoder
 from lib.explorer.make import QuestionSet, check_rows, make_explored, write_rows
-from lib.explorer.page import write_page
+from lib.explorer.page import ADDED, write_page
 from lib.explorer.rows import FOLDER, Explored
 from lib.index_build import files_of
 from lib.open_retriever import open_retriever, retriever_for
@@ -34,9 +34,6 @@ _ABOUT = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="ut
 """What each class means in a group of sets, and whose texts H+ and the mimics are. MedQuAD's
 documents are filed under concepts by machine."""
 
-
-ADDED = (-1.0, -0.4)
-"""Lambdas that add the mimic, which were judged on exam questions too (``searches``)."""
 
 REAL = (
     ("mmlu", "MMLU-Med, a sample", "exams"),

@@ -16,12 +16,10 @@ from lib.explorer.rows import (
     CHOICES,
     CLASSES,
     LAM_MAX,
-    LAM_MIN,
     Explored,
     Form,
     Place,
     begins,
-    least,
     read_rows,
 )
 from lib.explorer.why import reasons
@@ -84,7 +82,7 @@ def _rendered(name: str, **values) -> str:
 
 def picture(explored: Explored, place: Place, letters: int = _ALL) -> str:
     """Everything that changes with lambda, for one place; ``letters`` shortens passages to that."""
-    described = explored.set_named(place.set)
+    described, low = explored.set_named(place.set), _low(explored)
     before, after = explored.list_at(place, 0.0), explored.list_at(place)
     ids = [{passage["record"] for passage in found} for found in (before, after)]
     marks = {1.0: "the paper's"}
@@ -98,12 +96,12 @@ def picture(explored: Explored, place: Place, letters: int = _ALL) -> str:
         means=described["means"],
         colours=COLOURS,
         accent=_ACCENT,
-        least=least(place.form),
+        least=explored.least(place),
         lam_max=LAM_MAX,
-        ticks=[(at, _x(at)) for at in (-1, -0.5, 0, 0.5, 1, 1.5, 2)],
+        ticks=[(at, _x(at, low)) for at in (-1, -0.5, 0, 0.5, 1, 1.5, 2) if at >= low],
         rights=explored.rights(place, (0.0, place.lam)),
-        changes=[(at, _x(at)) for at in explored.changes(place)],
-        marks=[(at, name, _x(at)) for at, name in marks.items()],
+        changes=[(at, _x(at, low)) for at in explored.changes(place)],
+        marks=[(at, name, _x(at, low)) for at, name in marks.items()],
         curve=_curve(explored, place),
         turn=_turn(explored, place),
         before=[_listed(passage, place.qid, letters) for passage in before],
@@ -144,28 +142,24 @@ def _turn(explored: Explored, place: Place) -> dict | None:
     return {"c": c, "degrees": degrees, "arrows": arrows if place.lam else arrows[:2]}
 
 
-def _x(lam: float) -> float:
+def _low(explored: Explored) -> float:
+    """Where the slider begins: the smallest lambda that any set's rows go down to."""
+    return min(described.get("lam_min", 0.0) for described in explored.sets)
+
+
+def _x(lam: float, low: float) -> float:
     """Where a lambda is on the slider's axis, from 0 to 1000."""
-    return 1000 * (lam - LAM_MIN) / (LAM_MAX - LAM_MIN)
+    return 1000 * (lam - low) / (LAM_MAX - low)
 
 
-def _points(lambdas: Iterable[float], shares: Iterable[float], top: int, height: int) -> list[str]:
-    """Points over the slider's axis, a share of 1 at ``top`` and of 0 ``height`` below it."""
-    return [
-        f"{_x(lam):.1f},{top + height * (1 - share):.1f}"
-        for lam, share in zip(lambdas, shares, strict=True)
-    ]
-
-
-def _lambdas(place: Place) -> np.ndarray:
-    """The lambdas of a place's form in steps of .05."""
-    low = least(place.form)
+def _lambdas(low: float) -> np.ndarray:
+    """From ``low`` on in steps of .05."""
     return np.linspace(low, LAM_MAX, round((LAM_MAX - low) * 20) + 1)
 
 
 @cache
 def _shares_over_lambda(explored: Explored, place: Place) -> tuple[np.ndarray, np.ndarray, int]:
-    return explored.shares(place, _lambdas(place))
+    return explored.shares(place, _lambdas(explored.least(place)))
 
 
 def _curve(explored: Explored, place: Place) -> dict | None:
@@ -174,24 +168,28 @@ def _curve(explored: Explored, place: Place) -> dict | None:
     described = explored.set_named(place.set)
     if list(described["means"]) == ["not judged"]:
         return None
-    lambdas = _lambdas(place)
+    low, lambdas = _low(explored), _lambdas(explored.least(place))
+
+    def points(heights: np.ndarray, top: int, height: int) -> list[str]:
+        pairs = zip(lambdas, heights, strict=True)
+        return [f"{_x(lam, low):.1f},{top + height * (1 - share):.1f}" for lam, share in pairs]
+
     shares, found, n = _shares_over_lambda(explored, replace(place, qid="", lam=0.0))
     (here, _), (now, first), _ = explored.shares(place, [place.lam, 0.0])
     bands, base = [], 0 * lambdas
     for c, name in enumerate(CLASSES):
         if shares[:, c].any():
             above = base + shares[:, c]
-            edges = (lambdas, base), (lambdas[::-1], above[::-1])
-            points = [point for edge in edges for point in _points(*edge, 0, 120)]
-            bands.append({"class": name, "points": " ".join(points)})
+            edge = points(base, 0, 120) + points(above, 0, 120)[::-1]
+            bands.append({"class": name, "points": " ".join(edge)})
             base = above
     return {
         "n": n,
         "first": first,
         "now": now,
-        "x": _x(place.lam),
+        "x": _x(place.lam, low),
         "bands": bands,
-        "line": " ".join(_points(lambdas, found, 2, 60)),
+        "line": " ".join(points(found, 2, 60)),
         "judged_at": described["judged_at"],
         "unseen": here[CLASSES.index("not judged")],
     }
@@ -243,7 +241,12 @@ class Explorer:
         self.forms = w.Dropdown(description="form")
         self.mimics = w.Dropdown(description="mimic")
         self.lam = w.FloatSlider(
-            description="λ", min=LAM_MIN, max=LAM_MAX, step=0.01, layout=wide, readout_format=".2f"
+            description="λ",
+            min=_low(explored),
+            max=LAM_MAX,
+            step=0.01,
+            layout=wide,
+            readout_format=".2f",
         )
         self.texts, self.shown = w.HTML(), w.HTML()
         rows = (
@@ -281,7 +284,7 @@ class Explorer:
             self._moving = False
 
     def _offered(self, place: Place) -> Place:
-        place = replace(place, lam=max(place.lam, least(place.form)))
+        place = replace(place, lam=max(place.lam, self.explored.least(place)))
         offered = self.explored.choices_of(self.explored.question(place))
         if (place.form, place.mimic) in offered:
             return place
