@@ -28,7 +28,6 @@ from lib.explorer import rows as rows_module
 from lib.explorer.make import EXCERPT, QuestionSet, check_rows, checked, make_explored
 from lib.explorer.page import LIMIT, PAGE, kept_records, page
 from lib.explorer.rows import (
-    CHOICES,
     CLASSES,
     FILES,
     FOLDER,
@@ -106,9 +105,9 @@ def test_the_rows_give_the_order_of_the_search_without_what_is_excluded(
     shown = {"q": {"text": "", "options": {}, "answer": ""}}
     asked = QuestionSet(about, retriever, {"q": hypotheses}, shown, lambda qid, pid: "neither")
     rows = make_explored([asked], lambda passage: {})
-    lists = sum(len(checked(form)) for form, _ in CHOICES)
+    lists = 3 * len(checked(LAM_MIN)) + 4 * len(checked(0.0))
     assert check_rows(asked, rows) == {"compared": lists, "tied": 0, "differ": 0}
-    assert checked("one mimic")[0] == LAM_MIN == -1 and checked("several mimics")[0] == 0
+    assert checked(LAM_MIN)[0] == LAM_MIN == -1 and len(checked(0.0)) == 21
 
 
 @given(
@@ -148,8 +147,11 @@ def test_the_rows_are_whole_and_small(explored):
     settings = read_manifest(FOLDER / "scores.npy")["settings"]
     compared = settings["compared_with_lib"]
     assert all(c["differ"] == 0 and c["compared"] > 1000 * c["tied"] for c in compared.values())
-    forms = [form for q in explored.questions for form, _ in explored.choices_of(q)]
-    lists = sum(len(checked(form)) for form in forms)
+    lists = sum(
+        len(checked(explored.least(Place(question["set"], "", form))))
+        for question in explored.questions
+        for form, _ in explored.choices_of(question)
+    )
     assert sum(c["compared"] for c in compared.values()) == lists
 
 
@@ -158,7 +160,6 @@ def test_the_rows_give_the_outcomes_that_were_measured_on_real_questions(explore
     for lam, form, arm in (
         (0.0, "one mimic", "hplus"),
         (1.0, "one mimic", "chr@1"),
-        (-1.0, "one mimic", "chr@-1"),
         (0.4, "question added", "chr+question1@0.4"),
         (0.4, "several mimics", "max@0.4"),
     ):
@@ -177,9 +178,10 @@ def test_the_bundled_rows_give_the_order_of_lib_and_a_wrong_row_is_found(explore
     encoder = load_encoder(profile.encoder, **profile.encoder_options)
     bundled = benchmark_set("ddx-mini", "mini", encoder)
     counts = check_rows(bundled, explored)
-    lists = sum(len(checked(form)) for form, _ in CHOICES if form != "several mimics")
+    low = explored.least(Place("ddx-mini", ""))
+    lists = 3 * len(checked(low)) + 3 * len(checked(0.0))
     assert counts["compared"] == 96 * lists and counts["differ"] == 0
-    made = make_explored([bundled])
+    made = make_explored([bundled], lam_min=low)
     kept = explored.of("ddx-mini")
     assert [q["mimic"] for q in made.questions] == [q["mimic"] for q in kept]
     for ours, theirs in zip(made.questions, kept, strict=True):
@@ -284,7 +286,7 @@ def test_a_start_that_is_not_there_is_refused(explored):
         ({"form": "several"}, "there are"),
         ({"set": "ddx-mini", "form": "several mimics"}, "no texts for"),
         ({"qid": "nobody"}, "no question"),
-        ({"lam": 2.5}, "from -1 to 2"),
+        ({"lam": 2.5}, "to 2"),
         ({"lam": -0.5, "form": "several mimics"}, "from 0 to 2"),
         ({"k": 11}, "exact top 10"),
     ):
@@ -349,6 +351,25 @@ def test_the_page_has_the_rows(explored, written):
                 title, begun, *_ = texts["passages"][place]
                 assert title == explored.passages[passage]["title"]
                 assert explored.passages[passage]["text"].startswith(begun.removesuffix(" …"))
+
+
+def test_what_the_page_counts_below_zero_is_what_was_measured(explored, written):
+    """Which passages they were is not kept; as many were right as the results say."""
+    texts, _ = unpacked(written)
+    values, _ = read_result("values_real", "open", committed=True)
+    for some in texts["sets"]:
+        assert explored.least(Place(some["name"], "")) == some["lam_min"]
+        metric = "p_at_5" if some["name"] == "bioasq" else "share_correct_at_5"
+        for place, lam in enumerate(some["added"]):
+            at = values[(values["arm"] == f"chr@{lam:g}") & (values["metric"] == metric)]
+            right = at.set_index("qid")["value"]
+            if some["name"].startswith("ddx"):
+                assert not any(question["added"] for question in some["questions"])
+                continue
+            for question in some["questions"]:
+                assert question["added"][place] / 5 == pytest.approx(
+                    right[question["qid"]], abs=1e-3
+                )
 
 
 def test_the_lead_says_what_the_chart_of_each_set_shows(explored, written):

@@ -2,8 +2,7 @@
 
 // The numbers: every passage of a question is a line, height - lambda * slope (lib/explorer/rows.py).
 
-let LAM_MIN = -1; // what the data go to
-let LAM_MAX = 2;
+const LAM_MAX = 2;
 const K = 5;
 const STEPS = 1e5; // scores are compared in steps of 1e-5, as lib/search/index.py does
 const CLASSES = ["right", "both", "wrong", "on topic", "neither", "not judged"];
@@ -72,7 +71,10 @@ function topAt(question, lines, lam, k) {
   return best.map((one) => one.i);
 }
 
-const least = (form) => (form === "one mimic" ? LAM_MIN : 0);
+// From where on the lists of a set are known; and where its axis begins, down to what was measured.
+const held = (set, form) => (form === "one mimic" ? set.lam_min : 0);
+const measured = (set) => (set.questions[0].added.length ? set.added : []);
+const least = (set, form) => (form === "one mimic" ? Math.min(set.lam_min, ...measured(set)) : 0);
 
 function breakpoints(question, lines, k, from) {
   // The set changes only where a line from outside crosses one inside; each swap raises the slopes.
@@ -121,6 +123,11 @@ function asked(set, form, mimic) {
 function sharesAt(set, form, mimic, lam) {
   // Mean share of each class among the k best, and of questions with a right one among them.
   const { own, lines } = asked(set, form, mimic);
+  if (lam < held(set, form)) {
+    const at = set.added.indexOf(lam);
+    const found = own.filter((question) => question.added[at] > 0).length / own.length;
+    return { shares: null, found, n: own.length };
+  }
   const shares = new Array(CLASSES.length).fill(0);
   let found = 0;
   own.forEach((question, q) => {
@@ -140,7 +147,7 @@ function curveOf(set, form, mimic) {
   const key = [set.name, form, mimic].join("|");
   if (!curves.has(key)) {
     const points = [];
-    for (let i = Math.round(20 * least(form)); i <= 20 * LAM_MAX; i++) {
+    for (let i = Math.round(20 * held(set, form)); i <= 20 * LAM_MAX; i++) {
       points.push({ lam: i / 20, ...sharesAt(set, form, mimic, i / 20) });
     }
     curves.set(key, points);
@@ -191,7 +198,6 @@ function unpack(texts, bytes) {
     }
     return values;
   }
-  [LAM_MIN, LAM_MAX] = texts.lambdas;
   const found = { sets: texts.sets, passages: texts.passages, sources: texts.sources };
   for (const column of texts.columns) {
     const steps = whole(3);
@@ -236,7 +242,7 @@ function readAddress() {
   place.form = Object.hasOwn(FORMS, said.get("form") ?? "") ? said.get("form") : "one mimic";
   place.mimic = Object.hasOwn(MIMICS, said.get("mimic") ?? "") ? said.get("mimic") : "own";
   const lam = parseFloat(said.get("lam"));
-  place.lam = lam >= LAM_MIN && lam <= LAM_MAX ? lam : 0;
+  place.lam = lam >= -1 && lam <= LAM_MAX ? lam : 0;
   place.guess = GUESSES.includes(said.get("guess")) ? said.get("guess") : "";
   const step = parseInt(said.get("step"), 10);
   place.step = step >= 1 && step <= STEPS_OF_ESSAY.length ? step : place.lam ? 2 : 1;
@@ -295,7 +301,16 @@ function keepToWhatThereIs() {
   const question = currentQuestion();
   if (!offers(question, place.form, "own")) place.form = "one mimic";
   if (!CHOICES[place.form].includes(place.mimic) || !offers(question, place.form, place.mimic)) place.mimic = "own";
-  place.lam = Math.max(place.lam, least(place.form));
+  place.lam = snapped(place.lam);
+}
+
+function snapped(lam) {
+  // A lambda below those whose lists are known becomes one that was measured.
+  const set = currentSet();
+  const from = held(set, place.form);
+  if (lam >= from) return Math.min(lam, LAM_MAX);
+  const offered = place.form === "one mimic" && place.mimic === "own" ? [...measured(set), from] : [from];
+  return offered.reduce((a, b) => (Math.abs(b - lam) < Math.abs(a - lam) ? b : a));
 }
 
 // The essay. What a step says is counted from the data, at the place where the reader is.
@@ -305,6 +320,7 @@ const near = (lam) => Math.abs(place.lam - lam) < 0.005;
 
 function rightsAt(lam, mimic = "own") {
   const question = currentQuestion();
+  if (lam < held(currentSet(), "one mimic")) return question.added[currentSet().added.indexOf(lam)];
   const top = topAt(question, linesOf(question, "one mimic", mimic), lam, K);
   return top.filter((i) => GOOD.has(data.class[question.start + i])).length;
 }
@@ -354,9 +370,10 @@ const STEPS_OF_ESSAY = [
       const own = place.mimic === "own" && place.form === "one mimic";
       if (own && near(-1)) return `Added instead of subtracted, the mimic leaves ${rightsAt(-1)} of ${K} right, and ${foundAt(-1)} of all questions with a right passage. Subtracted at λ = 1 it leaves ${rightsAt(1)}, and ${foundAt(1)}.`;
       if (own && near(2)) return `${rightsAt(2)} of ${K} are right, and ${foundAt(2)} of all questions have a right passage. The passages have little to do with the question: look at their titles.`;
-      return "At λ = −1 the mimic is added instead of subtracted. At λ = 2 it counts twice as much as H+. Try both.";
+      const adds = least(currentSet(), "one mimic") < 0 ? "At λ = −1 the mimic is added instead of subtracted. " : "";
+      return `${adds}At λ = 2 the mimic counts twice as much as H+. Go there.`;
     },
-    does: () => [["λ = −1", { lam: -1, ...OWN }], ["λ = 2", { lam: 2, ...OWN }], ["a worm in an eye", worm]],
+    does: () => [...(least(currentSet(), "one mimic") < 0 ? [["λ = −1", { lam: -1, ...OWN }]] : []), ["λ = 2", { lam: 2, ...OWN }], ["a worm in an eye", worm]],
   },
 ];
 const OWN = { form: "one mimic", mimic: "own" };
@@ -621,8 +638,8 @@ function showQuestion() {
   const question = currentQuestion();
   const lines = linesOf(question, place.form, place.mimic);
   if (shown?.question !== question) for (const id of ["before", "after"]) by(id).replaceChildren();
-  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, least(place.form)) };
-  by("lam").min = least(place.form);
+  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, held(currentSet(), place.form)) };
+  by("lam").min = least(currentSet(), place.form);
   showTexts();
   showLambda();
 }
@@ -640,22 +657,25 @@ const signed = (lam) => lam.toFixed(2).replace("-", "−");
 function showLambda() {
   const { question, lines, before, changes } = shown;
   if (place.lam !== 0) moved = true;
-  const after = topAt(question, lines, place.lam, K);
+  const known = place.lam >= held(currentSet(), place.form);
+  const after = known ? topAt(question, lines, place.lam, K) : before;
   by("lam").value = place.lam;
   by("lam").setAttribute("aria-valuetext", `λ = ${signed(place.lam)}`);
   by("lamout").textContent = signed(place.lam);
   by("afterlam").textContent = `λ = ${signed(place.lam)}`;
   by("contrast").textContent = place.lam < 0 ? "Mimic added" : "With contrast";
   arrange(by("before"), before, (made, i, r) => update(made, i, r + 1, 0, lines, after.includes(i) ? "" : "leaves"), false);
-  arrange(by("after"), after, (made, i, r) => update(made, i, r + 1, place.lam, lines, before.includes(i) ? "" : "new"), true);
+  if (!known) showCounted();
+  else arrange(by("after"), after, (made, i, r) => update(made, i, r + 1, place.lam, lines, before.includes(i) ? "" : "new"), true);
   tellSums();
+  by("counted").hidden = known;
   const count = (top) => top.filter((i) => GOOD.has(data.class[question.start + i])).length;
   const start = STARTS[place.form];
   by("start").textContent = start;
-  by("told").textContent = `right: ${count(before)} of ${K} by ${start}, ${count(after)} of ${K} at λ = ${signed(place.lam)}`;
+  by("told").textContent = `right: ${count(before)} of ${K} by ${start}, ${known ? count(after) : rightsAt(place.lam)} of ${K} at λ = ${signed(place.lam)}`;
   const past = changes.filter((at) => at <= place.lam).length;
   const green = marks().map(([, name]) => name).join("; ");
-  by("changes").textContent = `The set of five changes ${changes.length} times between λ = ${signed(least(place.form)).slice(0, -3)} and ${LAM_MAX}, ${past} of them up to here: the black ticks under the slider. Green: ${green}.`;
+  by("changes").textContent = `The set of five changes ${changes.length} times between λ = ${signed(held(currentSet(), place.form)).slice(0, -3)} and ${LAM_MAX}, ${past} of them up to here: the black ticks under the slider. Green: ${green}.`;
   // Not disabled, which would take the focus away: pressed without a change ahead, they do nothing.
   by("back").setAttribute("aria-disabled", nextChange(-1) === null);
   by("next").setAttribute("aria-disabled", nextChange(1) === null);
@@ -664,12 +684,25 @@ function showLambda() {
   showPolar();
 }
 
+function showCounted() {
+  // How many were right, where which passages they were is not kept.
+  const rights = rightsAt(place.lam);
+  by("after").replaceChildren(
+    ...Array.from({ length: K }, (_, i) => {
+      const made = element("li", "counted");
+      made.style.setProperty("--own", `var(${i < rights ? "--right" : "--unjudged"})`);
+      made.append(element("span", "chip", i < rights ? "right" : "not right"));
+      return made;
+    }),
+  );
+}
+
 // The slider and both charts have one axis: half a thumb inside the box at either end.
 
 const THUMB = 20;
 function axisOf(svg, height) {
   const width = svg.getBoundingClientRect().width || 600;
-  const from = least(place.form);
+  const from = least(currentSet(), place.form);
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.style.height = `${height}px`;
@@ -701,7 +734,7 @@ function showCurves() {
   showTicks();
   showLine(set, points, here);
   showBands(set, points);
-  showUnjudged(set, here.shares[NOT_JUDGED]);
+  showUnjudged(set, here.shares ? here.shares[NOT_JUDGED] : 0);
 }
 
 function pathOf(points, x, y) {
@@ -736,6 +769,10 @@ function showLine(set, points, here) {
   const last = set.judged_at.length ? set.judged_at[set.judged_at.length - 1] : LAM_MAX;
   draw(svg, "path", { d: pathOf(points.filter((p) => p.lam <= last + 1e-9), axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 2 });
   draw(svg, "path", { d: pathOf(points.filter((p) => p.lam >= last - 1e-9), axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 2, "stroke-dasharray": "4 4" });
+  // Below what the lists are known for: what was measured there.
+  const below = place.mimic === "own" && axis.ticks[0] < held(set, place.form) ? [...set.added, held(set, place.form)].map((lam) => ({ lam, ...sharesAt(set, place.form, "own", lam) })) : [];
+  draw(svg, "path", { d: pathOf(below, axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": "1 3" });
+  for (const p of below) draw(svg, "circle", { cx: axis.x(p.lam), cy: y(p.found), r: 3, fill: "var(--ink)" });
   draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height + 6, stroke: "var(--accent)", "stroke-dasharray": "3 3" });
   draw(svg, "circle", { id: "dot", cx: axis.x(place.lam), cy: y(here.found), r: 5, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
   by("over").textContent = `${caption}.${other ? " Grey: with their own mimics." : ""}`;
@@ -762,7 +799,7 @@ function showBands(set, points) {
     points.forEach((p, j) => (base[j] += p.shares[c]));
   });
   for (const [name, atX, atY] of names) draw(svg, "text", { x: atX, y: atY, "text-anchor": "middle", class: "inside" }, name);
-  draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height, stroke: "var(--ink)", "stroke-dasharray": "3 3" });
+  if (place.lam >= held(set, place.form)) draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height, stroke: "var(--ink)", "stroke-dasharray": "3 3" });
   nameTicks(svg, axis.x, axis.ticks, top + height + 15);
   const drawn = place.mimic === "own" ? "" : " One draw of another question; docs/results.md has means over several.";
   const caption = `Average over ${curveOf(set, place.form, place.mimic)[0].n} questions of ${set.title}, over λ. The colours are those of the passages.${drawn}`;
@@ -822,7 +859,7 @@ function moveTo(changes) {
 let waiting = 0;
 function setLambda(lam) {
   // Every change of the slider, the buttons and the keyboard comes here.
-  place.lam = Math.min(Math.max(lam, least(place.form)), LAM_MAX);
+  place.lam = snapped(lam);
   cancelAnimationFrame(waiting);
   waiting = requestAnimationFrame(() => {
     showLambda();
@@ -839,7 +876,7 @@ function go(changes) {
   const [from, start, takes] = [place.lam, performance.now(), still.matches ? 0 : 1200];
   function travel(now) {
     const part = takes ? Math.min((now - start) / takes, 1) : 1;
-    place.lam = part < 1 ? from + (lam - from) * Math.max(part, 0) : lam;
+    place.lam = snapped(part < 1 ? from + (lam - from) * Math.max(part, 0) : lam);
     showLambda();
     if (part < 1) waiting = requestAnimationFrame(travel);
     else tellWhenStill();
