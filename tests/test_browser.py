@@ -325,7 +325,7 @@ def test_the_chart_of_each_set_shows_what_the_lead_says(browse):
         opened_page(driver, f"#set={name}&lam=1")
         over = driver.find_element("id", "over").text
         assert over.startswith(f"{n} questions"), over
-        assert f"is {before} at λ = 0, {after} at λ = 1.00" in over
+        assert f": {before} at λ = 0, {after} at λ = 1.00" in over
 
 
 def save(data: str, name: str) -> None:

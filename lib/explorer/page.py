@@ -93,9 +93,8 @@ def _lead(explored: Explored) -> str:
     (first, of_first), *others = shown
     listed = " and ".join(f"{change} {of}" for change, of in others)
     return html.escape(
-        "Subtracting the mimic loses the right evidence too. Questions with a passage for the "
-        f"right answer among the first five go {first} between λ = 0 and the paper's λ = 1 "
-        f"{of_first}, {listed}."
+        "Subtracting the mimic loses the right evidence too. From λ = 0 to the paper's λ = 1, "
+        f"questions with a right passage among the first five go {first} {of_first}, {listed}."
     )
 
 

@@ -366,9 +366,9 @@ const STEPS_OF_ESSAY = [
   {
     name: "Go to −1 and 2",
     says: () => {
-      if (onWorm()) return "The question is about osteoporosis. Its fifth passage is a case report of a worm in an eye (ocular thelaziasis). At λ = 1.98 little is left but “not the mimic”.";
+      if (onWorm()) return "The question is about osteoporosis. Its fifth passage is a case report of a worm in an eye (ocular thelaziasis).";
       const own = place.mimic === "own" && place.form === "one mimic";
-      if (own && near(-1)) return `Added instead of subtracted, the mimic leaves ${rightsAt(-1)} of ${K} right, and ${foundAt(-1)} of all questions with a right passage. Subtracted at λ = 1 it leaves ${rightsAt(1)}, and ${foundAt(1)}.`;
+      if (own && near(-1)) return `Added, the mimic leaves ${rightsAt(-1)} of ${K} right, and ${foundAt(-1)} of all questions with a right passage. Subtracted (λ = 1): ${rightsAt(1)}, and ${foundAt(1)}.`;
       if (own && near(2)) return `${rightsAt(2)} of ${K} are right, and ${foundAt(2)} of all questions have a right passage. The passages have little to do with the question: look at their titles.`;
       const adds = least(currentSet(), "one mimic") < 0 ? "At λ = −1 the mimic is added instead of subtracted. " : "";
       return `${adds}At λ = 2 the mimic counts twice as much as H+. Go there.`;
@@ -403,8 +403,10 @@ function showStep() {
   document.body.classList.toggle("guessing", guessing());
   by("steps").replaceChildren(
     ...STEPS_OF_ESSAY.map(({ name }, i) => {
-      const button = element("button", "", `${i + 1} ${name}`);
+      const button = element("button", "", `${i + 1} `);
       button.type = "button";
+      button.ariaLabel = `${i + 1} ${name}`;
+      button.append(element("span", "", name));
       if (i + 1 === place.step) button.setAttribute("aria-current", "step");
       return button;
     }),
@@ -466,11 +468,15 @@ function showControls() {
 function showTexts() {
   const set = currentSet();
   const question = currentQuestion();
-  by("text").textContent = question.text;
+  // What is asked comes first: it is the last sentence.
+  const [, story, asks] = question.text.match(/^([\s\S]*[.?!] )?([\s\S]*)$/);
+  by("text").replaceChildren(element("b", "", asks), " ", story || "");
   by("options").replaceChildren(
     ...Object.entries(question.options).map(([letter, option]) => {
       const right = letter === question.answer;
-      return element("li", right ? "answer" : "", `${letter}. ${option}${right ? " ✓ (the key)" : ""}`);
+      const row = element("li", right ? "answer" : "", `${letter}. ${option}${right ? " ✓" : ""}`);
+      if (right) row.append(element("span", "roomy", " (the key)"));
+      return row;
     }),
   );
   by("key").replaceChildren(
@@ -513,7 +519,8 @@ function card(question, i) {
   made.style.setProperty("--own", `var(${COLOURS[one]})`);
   made.dataset.passage = data.passage[question.start + i];
   const summary = element("summary");
-  summary.append(element("span", "score"), element("span", "chip", CLASSES[one]), element("span", "mark"), element("span", "title"));
+  summary.append(element("span", "chip", CLASSES[one]), element("span", "mark"), element("span", "title"));
+  if (passage[0] && passage[1]) summary.append(element("span", "begins", passage[1]));
   const open = element("details");
   open.append(summary);
   open.addEventListener("toggle", () => {
@@ -535,7 +542,6 @@ function update(made, i, rank, lam, lines, mark) {
   const passage = data.passages[data.passage[question.start + i]];
   made.className = mark === "leaves" ? "gone" : "";
   if (onWorm() && passage[1].includes("thelaziasis")) made.className = "found";
-  made.querySelector(".score").textContent = `S = ${(lines.height[i] - lam * lines.slope[i]).toFixed(3)}`;
   made.querySelector(".mark").textContent = mark;
   made.querySelector(".title").textContent = `${rank}. ${nameOf(passage)}`;
   made.sum = [lines.height[i], lines.slope[i], lam];
@@ -757,10 +763,10 @@ function showLine(set, points, here) {
   const y = (share) => top + height * (1 - share);
   grid(svg, axis, top, height, [0, 0.5, 1]);
   const start = sharesAt(set, place.form, place.mimic, 0);
-  const caption = `${here.n} questions of ${set.title}: the share with a right passage among the five is ${percent(start.found)} at λ = 0, ${percent(here.found)} at λ = ${signed(place.lam)}`;
+  const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${percent(start.found)} at λ = 0, ${percent(here.found)} at λ = ${signed(place.lam)}`;
   svg.setAttribute("aria-label", guessing() ? "After your guess: the result over all questions" : caption);
   if (guessing()) {
-    by("over").textContent = `After your guess: the same over all ${here.n} questions of ${set.title}.`;
+    by("over").textContent = `After your guess: the same over all ${here.n} questions of ${set.title.split(",")[0]}.`;
     return;
   }
   const other = place.mimic !== "own";
@@ -906,7 +912,7 @@ function listen() {
   by("lam").addEventListener("input", (e) => setLambda(parseFloat(e.target.value)));
   by("copy").addEventListener("click", copyLink);
   by("steps").addEventListener("click", (e) => {
-    const at = [...by("steps").children].indexOf(e.target);
+    const at = [...by("steps").children].indexOf(e.target.closest("button"));
     if (at < 0) return;
     moveTo({ step: at + 1 });
     by("steps").children[at].focus();
