@@ -142,10 +142,7 @@ def test_the_page_opens_from_the_file_system_at_any_width(browse, explored, size
     view = explored
     for which in ("before", "after"):  # a reader who has no link guesses first
         assert same_titles(listed(driver, which), expected(view, view.start("medqa", lam=0.0)))
-    edges = driver.execute_script(EDGES)
-    assert edges["slider"] == edges["curve"] == edges["ticks"] == edges["bands"], "one axis"
-    assert edges["cards"] <= SIZES[size][1], "passages are below the fold"
-    assert edges["columns"] == 2, "the two orders are beside each other"
+    check_edges(driver, size)
     wide = driver.execute_script("return document.documentElement.scrollWidth")
     assert wide <= SIZES[size][0], "something is wider than the window"
     paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
@@ -156,7 +153,16 @@ def test_the_page_opens_from_the_file_system_at_any_width(browse, explored, size
     shot = {"captureBeyondViewport": True, "format": "png"}
     shot["clip"] = {"x": 0, "y": 0, "width": SIZES[size][0], "height": height, "scale": 1}
     save(driver.execute_cdp_cmd("Page.captureScreenshot", shot)["data"], f"page_{size}_{scheme}")
+    opened_page(driver, "#set=medqa&q=0890&lam=1.98&step=4")
+    check_edges(driver, size)
     assert complaints(driver) == []
+
+
+def check_edges(driver, size: str) -> None:
+    """One axis for slider and charts; two orders beside each other, above the fold."""
+    edges = driver.execute_script(EDGES)
+    assert edges["slider"] == edges["curve"] == edges["ticks"] == edges["bands"]
+    assert edges["cards"] <= SIZES[size][1] and edges["columns"] == 2
 
 
 EDGES = """

@@ -95,6 +95,7 @@ def made(seed: int, passages: int = 40):
     return Retriever(index, Words(vectors, seed), store), hypotheses
 
 
+@pytest.mark.filterwarnings("ignore:lam = -.*adds the mimic")
 @pytest.mark.parametrize("depth", [1000, 12])
 def test_the_rows_give_the_order_of_the_search_without_what_is_excluded(
     depth, own_folders, monkeypatch
@@ -277,7 +278,7 @@ def test_controls_offer_what_there_is_and_follow_each_other(explored):
     seen.sets.value = "ddx-mini"  # nobody wrote several mimics there
     assert "several mimics" not in seen.forms.options
     assert seen.place.qid == explored.start("ddx-mini").qid == seen.questions.value
-    assert "nobody" not in seen.shown.value and "on the target" in seen.shown.value
+    assert "nobody" not in seen.shown.value and "on the target" in seen.texts.value
 
 
 def test_a_start_that_is_not_there_is_refused(explored):

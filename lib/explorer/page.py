@@ -165,8 +165,10 @@ def _question(question: Mapping, start: int, length: int, owner: Mapping[str, st
 def _said(explored: Explored, key: tuple[str, str], places: np.ndarray) -> list[tuple]:
     """What the judges of a question said of its records: the passage, the place of the record in
     the page's question, the option, and where in the text its words begin and end; -1 and -1 where
-    the text that is kept does not have them."""
+    the text that is kept does not have them. Nothing for a set whose classes are no judgments."""
     found: list[tuple] = []
+    if not explored.set_named(key[0])["judged_at"]:
+        return found
     for i, passage in enumerate(explored.records["passage"][places].tolist()):
         shown = explored.passages[passage]
         before = len(shown["title"]) + 1 if shown["title"] else 0

@@ -104,23 +104,24 @@ def picture(explored: Explored, place: Place, letters: int = _ALL) -> str:
         marks=[(at, name, _x(at, low)) for at, name in marks.items()],
         curve=_curve(explored, place),
         turn=_turn(explored, place),
-        before=[_listed(passage, place.qid, letters) for passage in before],
-        after=[_listed(passage, place.qid, letters) for passage in after],
+        before=[_listed(passage, letters, described, place.qid) for passage in before],
+        after=[_listed(passage, letters, described, place.qid) for passage in after],
         gone=ids[0] - ids[1],
         new=ids[1] - ids[0],
     )
 
 
-def _listed(passage: Mapping, qid: str, letters: int) -> dict:
-    """What is shown of a passage of a list; ``options`` are those that its judges say it
-    supports."""
+def _listed(passage: Mapping, letters: int, described: Mapping, qid: str) -> dict:
+    """What is shown of a passage of a list; ``options`` are those that its judges say it supports,
+    where a set's classes are judgments."""
     chapter, *sections = passage["title"].split(" -- ")
     text = begins(passage["text"], letters)
+    said = reasons() if described["judged_at"] else {}
     return passage | {
         "title": " › ".join(sections) or chapter or text,
         "text": text if passage["title"] else "",
         "link": passage["link"] if passage["link"].startswith("https://") else "",
-        "options": list(reasons().get((qid, passage["pid"]), ())),
+        "options": list(said.get((qid, passage["pid"]), ())),
     }
 
 
@@ -337,5 +338,5 @@ def explore(
     question = explored.question(place)
     if not question["mimic"]:
         raise ValueError(f"question {place.qid} has no mimic, so lambda moves nothing: write an H-")
-    explored.lines(question, place.form, place.mimic)  # refuses what it has no texts for
+    explored.list_at(place)  # refuses what it has no texts for, and a lambda that it does not hold
     return Explorer(explored, place)

@@ -520,7 +520,8 @@ function card(question, i) {
   made.dataset.passage = data.passage[question.start + i];
   const summary = element("summary");
   summary.append(element("span", "chip", CLASSES[one]), element("span", "mark"), element("span", "title"));
-  if (passage[0] && passage[1]) summary.append(element("span", "begins", passage[1]));
+  if (!(passage[0] && passage[1])) summary.classList.add("alone");
+  else summary.append(element("span", "begins", passage[1]));
   const open = element("details");
   open.append(summary);
   open.addEventListener("toggle", () => {
@@ -781,7 +782,7 @@ function showLine(set, points, here) {
   for (const p of below) draw(svg, "circle", { cx: axis.x(p.lam), cy: y(p.found), r: 3, fill: "var(--ink)" });
   draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height + 6, stroke: "var(--accent)", "stroke-dasharray": "3 3" });
   draw(svg, "circle", { id: "dot", cx: axis.x(place.lam), cy: y(here.found), r: 5, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
-  by("over").textContent = `${caption}.${other ? " Grey: with their own mimics." : ""}`;
+  by("over").textContent = `${caption}.${other ? " Grey: own mimic." : ""}`;
 }
 
 function showBands(set, points) {
