@@ -333,7 +333,7 @@ const STEPS_OF_ESSAY = [
     name: "Predict",
     says: () =>
       guessing()
-        ? `With H+ alone, ${rightsAt(0)} of the first ${K} passages are “right”. Now the mimic is subtracted, at λ = 1. Will more of them be right, as many, or fewer?`
+        ? `With H+ alone, ${rightsAt(0)} of the first ${K} passages are right (each ${currentSet().means.right}). Subtract the mimic, at λ = 1: will more be right, as many, or fewer?`
         : place.guess
           ? `Your guess: ${place.guess}. Now drag λ to 1 and see.`
           : "This step is a guess, made at λ = 0, before anything is subtracted.",
@@ -385,7 +385,9 @@ function again() {
   moveTo({ lam: 0, guess: "", ...OWN });
 }
 
-const guessing = () => place.step === 1 && !place.guess && !moved && place.lam === 0;
+// Until the reader has moved λ, what comes of it is not told.
+const untold = () => place.step <= 2 && !moved && place.lam === 0;
+const guessing = () => untold() && place.step === 1 && !place.guess;
 
 function onWorm() {
   const there = new URLSearchParams(by("worm").hash.slice(1));
@@ -399,8 +401,7 @@ function worm() {
 
 function showStep() {
   const step = STEPS_OF_ESSAY[place.step - 1];
-  by("lead").hidden = guessing();
-  document.body.classList.toggle("guessing", guessing());
+  by("lead").hidden = untold();
   by("steps").replaceChildren(
     ...STEPS_OF_ESSAY.map(({ name }, i) => {
       const button = element("button", "", `${i + 1} `);
@@ -765,9 +766,9 @@ function showLine(set, points, here) {
   grid(svg, axis, top, height, [0, 0.5, 1]);
   const start = sharesAt(set, place.form, place.mimic, 0);
   const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${percent(start.found)} at λ = 0, ${percent(here.found)} at λ = ${signed(place.lam)}`;
-  svg.setAttribute("aria-label", guessing() ? "After your guess: the result over all questions" : caption);
-  if (guessing()) {
-    by("over").textContent = `After your guess: the same over all ${here.n} questions of ${set.title.split(",")[0]}.`;
+  svg.setAttribute("aria-label", untold() ? "Empty until λ moves: the result over all questions" : caption);
+  if (untold()) {
+    by("over").textContent = `When λ moves: all ${here.n} questions of ${set.title.split(",")[0]}.`;
     return;
   }
   const other = place.mimic !== "own";
