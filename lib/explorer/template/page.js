@@ -369,7 +369,7 @@ const STEPS_OF_ESSAY = [
       if (onWorm()) return "The question is about osteoporosis. Its fifth passage is a case report of a worm in an eye (ocular thelaziasis).";
       const own = place.mimic === "own" && place.form === "one mimic";
       if (own && near(-1)) return `Added, the mimic leaves ${rightsAt(-1)} of ${K} right, and ${foundAt(-1)} of all questions with a right passage. Subtracted (λ = 1): ${rightsAt(1)}, and ${foundAt(1)}.`;
-      if (own && near(2)) return `${rightsAt(2)} of ${K} are right, and ${foundAt(2)} of all questions have a right passage. The passages have little to do with the question: look at their titles.`;
+      if (own && near(2)) return `${rightsAt(2)} of ${K} are right, and ${foundAt(2)} of all questions have a right passage. Look at their titles: what have they to do with the question?`;
       const adds = least(currentSet(), "one mimic") < 0 ? "At λ = −1 the mimic is added instead of subtracted. " : "";
       return `${adds}At λ = 2 the mimic counts twice as much as H+. Go there.`;
     },
@@ -768,7 +768,7 @@ function showLine(set, points, here) {
   const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${percent(start.found)} at λ = 0, ${percent(here.found)} at λ = ${signed(place.lam)}`;
   svg.setAttribute("aria-label", untold() ? "Empty until λ moves: the result over all questions" : caption);
   if (untold()) {
-    by("over").textContent = `When λ moves: all ${here.n} questions of ${set.title.split(",")[0]}.`;
+    by("over").textContent = `Here, once λ moves: the result over all ${here.n} questions of ${set.title.split(",")[0]}.`;
     return;
   }
   const other = place.mimic !== "own";
