@@ -27,14 +27,15 @@ import pytest
 
 from lib import lab
 from lib.base import paths
-from lib.explorer.make import CHECKED
+from lib.base.provenance import read_result
+from lib.explorer.make import checked
 from lib.explorer.page import PAGE, TOP, kept_records
 from lib.explorer.rows import CHOICES, CLASSES, Explored, Place, order_at, read_rows
 
 pytestmark = pytest.mark.browser
 
 SEEN = paths.ROOT / "build" / "browser"
-SIZES = {"wide": (1280, 900), "phone": (390, 844)}
+SIZES = {"wide": (1280, 800), "phone": (390, 844)}
 HARMLESS = ("favicon.ico",)
 
 
@@ -45,7 +46,8 @@ def explored():
 
 @pytest.fixture(scope="module")
 def browse() -> Iterator[Callable]:
-    """browse(width, height, scheme): a browser window of that size; all are closed at the end."""
+    """browse(width, height, scheme, motion): a browser window of that size; all are closed at the
+    end. ``motion``: what the reader prefers, "no-preference" or "reduce"."""
     from selenium import webdriver
 
     programs = {
@@ -61,7 +63,7 @@ def browse() -> Iterator[Callable]:
         )
     opened = []
 
-    def window(width: int, height: int, scheme: str = "light"):
+    def window(width: int, height: int, scheme: str = "light", motion: str = "no-preference"):
         options = webdriver.ChromeOptions()
         options.binary_location = programs["browser"]
         for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
@@ -71,8 +73,9 @@ def browse() -> Iterator[Callable]:
         driver = webdriver.Chrome(options=options, service=service)
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        prefers = {"prefers-color-scheme": scheme, "prefers-reduced-motion": motion}
+        features = [{"name": name, "value": value} for name, value in prefers.items()]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         opened.append(driver)
         return driver
 
@@ -108,7 +111,7 @@ def opened_page(driver, place: str = ""):
 
 def address_lambda(driver) -> float:
     """The lambda that the page's address has."""
-    return float(re.search(r"lam=([\d.]+)", driver.current_url)[1])
+    return float(re.search(r"lam=(-?[\d.]+)", driver.current_url)[1])
 
 
 def listed(driver, which: str = "after") -> list[str]:
@@ -140,8 +143,9 @@ def same_titles(seen: list[str], wanted: list[str]) -> bool:
 def test_the_page_opens_from_the_file_system_at_any_width(browse, explored, size, scheme):
     driver = opened_page(browse(*SIZES[size], scheme))
     view = explored
-    assert same_titles(listed(driver), expected(view, view.start("medqa")))
-    assert same_titles(listed(driver, "before"), expected(view, view.start("medqa", lam=0.0)))
+    for which in ("before", "after"):  # a reader who has no link guesses first
+        assert same_titles(listed(driver, which), expected(view, view.start("medqa", lam=0.0)))
+    check_edges(driver, size)
     wide = driver.execute_script("return document.documentElement.scrollWidth")
     assert wide <= SIZES[size][0], "something is wider than the window"
     paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
@@ -152,7 +156,186 @@ def test_the_page_opens_from_the_file_system_at_any_width(browse, explored, size
     shot = {"captureBeyondViewport": True, "format": "png"}
     shot["clip"] = {"x": 0, "y": 0, "width": SIZES[size][0], "height": height, "scale": 1}
     save(driver.execute_cdp_cmd("Page.captureScreenshot", shot)["data"], f"page_{size}_{scheme}")
+    opened_page(driver, "#set=medqa&q=0890&lam=1.98&step=4")
+    check_edges(driver, size)
     assert complaints(driver) == []
+
+
+def check_edges(driver, size: str) -> None:
+    """One axis for slider and charts; two orders beside each other, above the fold."""
+    edges = driver.execute_script(EDGES)
+    assert edges["slider"] == edges["curve"] == edges["ticks"] == edges["bands"]
+    assert edges["cards"] <= SIZES[size][1] and edges["columns"] == 2
+
+
+EDGES = """
+const box = (id) => document.getElementById(id).getBoundingClientRect();
+const edges = (id) => [Math.round(box(id).left), Math.round(box(id).right)];
+const cards = [...document.querySelectorAll(".lists li")].map((one) => one.getBoundingClientRect());
+return {
+  slider: edges("lam"), curve: edges("curve"), ticks: edges("ticks"), bands: edges("bands"),
+  cards: Math.max(...cards.map((one) => one.bottom)),
+  columns: new Set(cards.map((one) => Math.round(one.left))).size,
+};
+"""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_question_options_and_colours_stay_in_sight(browse, size):
+    driver = opened_page(browse(*SIZES[size]), "#lam=1")
+    script = """
+    document.querySelector("#after li:last-child").scrollIntoView({block: "end"});
+    const high = window.innerHeight;
+    const seen = ["text", "options", "key", "lam"].map((id) => {
+      const box = document.getElementById(id).getBoundingClientRect();
+      const at = document.elementFromPoint(box.left + 4, box.top + Math.min(8, box.height / 2));
+      const name = document.getElementById(id);
+      return [id, box.top >= 0 && box.top < high && (name.contains(at) || at?.contains(name))];
+    });
+    window.scrollTo(0, 600);
+    return seen.concat(["text", "options", "key", "lam"].map((id) => {
+      const box = document.getElementById(id).getBoundingClientRect();
+      return [id, box.top >= 0 && box.top < high / 2 + 200];
+    }));
+    """
+    assert [name for name, is_seen in driver.execute_script(script) if not is_seen] == []
+
+
+def press(driver, name: str) -> None:
+    """Press the button of the essay, or of its steps, that has this name."""
+    buttons = driver.find_elements("css selector", "#do button, #steps button")
+    (button,) = [one for one in buttons if one.text == name]
+    button.click()
+
+
+def says(driver) -> str:
+    return driver.find_element("id", "says").text
+
+
+def test_the_essay_lets_a_reader_guess_and_then_tells_what_came(browse, explored):
+    """Four steps; every number is that of the rows."""
+    driver, view = opened_page(browse(*SIZES["wide"], motion="reduce")), explored
+    place = view.start("medqa")
+    before, at_one, at_two = view.rights(place, (0.0, 1.0, 2.0))
+    _, found, n = view.shares(place, [0.0, 1.0, 2.0])
+    share = [f"{100 * one:.0f} %" for one in found]
+    assert f"{before} of the first 5" in says(driver)
+    assert not driver.find_element("id", "lead").is_displayed(), "the answer comes later"
+    assert share[1] not in driver.find_element("id", "over").text
+    press(driver, "more")
+    assert "guess: more" in says(driver) and not driver.find_element("id", "lead").is_displayed()
+    press(driver, "step 2 →")
+    press(driver, "take me to λ = 1")
+    until(lambda: "you guessed more" in says(driver))
+    assert driver.find_element("id", "lead").is_displayed()
+    assert says(driver).startswith("Fewer") and f"{before} of 5 were right, {at_one} are" in says(
+        driver
+    )
+    assert f"all {n} questions, {share[0]}" in says(driver) and f"{share[1]} at λ = 1" in says(
+        driver
+    )
+    press(driver, "3 Swap the mimic")
+    press(driver, "swap the mimic")
+    swapped = replace(place, mimic="random")
+    until(lambda: same_titles(listed(driver), expected(view, swapped)))
+    _, (others,), _ = view.shares(swapped, [1.0])
+    (right,) = view.rights(swapped, [1.0])
+    assert f"{right} of 5 are right; with its own {at_one}" in says(driver)
+    assert f"{100 * others:.0f} %" in says(driver) and share[1] in says(driver)
+    press(driver, "step 4 →")
+    press(driver, "λ = −1")
+    until(lambda: "Added" in says(driver))
+    added, of_all = measured(place, "chr@-1")
+    assert f"{added} of 5 right, and {100 * of_all:.0f} %" in says(driver)
+    chips = [one.text for one in driver.find_elements("css selector", "#after .chip")]
+    assert chips.count("right") == added and len(chips) == 5
+    # Between 0 and what was measured there is nothing to show.
+    driver.execute_script("setLambda(-0.6)")
+    until(lambda: driver.find_element("id", "lamout").text == "−0.40")
+    press(driver, "λ = 2")
+    until(lambda: f"{at_two} of 5 are right, and {share[2]}" in says(driver))
+    press(driver, "a worm in an eye")
+    until(lambda: driver.find_elements("css selector", "#after li.found"))
+    found = driver.find_element("css selector", "#after li.found").text
+    assert "thelaziasis" in found and "worm in an eye" in says(driver)
+    assert complaints(driver) == []
+
+
+def measured(place: Place, arm: str) -> tuple[int, float]:
+    """How many of a question's five were right under an arm, and the share of its set's questions
+    with a right one: from the committed results."""
+    values, _ = read_result("values_real", "open", committed=True)
+    values = values[(values["arm"] == arm) & (values["dataset"] == place.set)]
+    right = values[values["metric"] == "share_correct_at_5"].set_index("qid")["value"]
+    return round(5 * right[place.qid]), (right > 0).mean()
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_cards_move_to_their_places_unless_the_reader_prefers_stillness(browse, motion):
+    driver = opened_page(browse(*SIZES["wide"], motion=motion), "#lam=0.9")
+    script = """
+    place.lam = 1.1; showLambda();
+    const cards = [...document.querySelectorAll("#after li")];
+    const moving = cards.filter((one) => one.getAnimations().length);
+    return [moving.length, document.getAnimations().length];
+    """
+    cards, everything = driver.execute_script(script)
+    assert (cards > 0) == (motion == "no-preference") and (everything == 0) == (motion == "reduce")
+
+
+def test_a_passage_opens_to_show_why_it_counts(browse, explored):
+    """By keyboard: the option, and the words where the page has them."""
+    from selenium.webdriver.common.keys import Keys
+
+    driver = opened_page(browse(*SIZES["wide"]), "#set=medqa&q=0890&lam=0")
+    heads = driver.find_elements("css selector", "#before summary")
+    heads[0].send_keys(Keys.ENTER)
+    why = until(lambda: driver.find_element("css selector", "#before .why").text)
+    assert "It supports A. Alendronate (the key)" in why
+    assert "= 0.866" in why  # the score, as a sum of its two cosines
+    script = """
+    const set = data.sets.find((one) => one.name === "medqa");
+    for (const question of set.questions) {
+      const lit = new Set(question.said.filter((one) => one[2] > 0).map((one) => one[0]));
+      const top = topAt(question, linesOf(question, "one mimic", "own"), 0, 5);
+      if (top.some((i) => lit.has(i))) return [question.qid, top.findIndex((i) => lit.has(i))];
+    }
+    """
+    qid, at = driver.execute_script(script)
+    opened_page(driver, f"#set=medqa&q={qid}&lam=0")
+    driver.find_elements("css selector", "#before summary")[at].click()
+    assert len(until(lambda: driver.find_element("css selector", "#before .why mark").text)) > 15
+    # It stays open while it moves.
+    driver.execute_script("place.lam = 0.1; showLambda();")
+    assert driver.find_elements("css selector", "#before details[open] mark")
+    assert complaints(driver) == []
+
+
+def test_the_link_that_is_copied_leads_back(browse):
+    driver = opened_page(
+        browse(*SIZES["wide"]), "#set=mmlu&lam=0.5&mimic=random&step=3&guess=fewer"
+    )
+    before, said = listed(driver), says(driver)
+    driver.execute_script(
+        "navigator.clipboard.writeText = async (text) => { window.kept = text; };"
+    )
+    driver.find_element("id", "copy").click()
+    link = until(lambda: driver.execute_script("return window.kept"))
+    until(lambda: driver.find_element("id", "copy").text == "copied")
+    opened_page(driver, link[link.index("#") :])
+    assert (listed(driver), says(driver)) == (before, said)
+    assert address_lambda(driver) == 0.5 and complaints(driver) == []
+
+
+def test_the_chart_of_each_set_shows_what_the_lead_says(browse):
+    driver = opened_page(browse(*SIZES["wide"]), "#lam=1")
+    lead = driver.find_element("id", "lead").text
+    told = re.findall(r"from (\d+ %) to (\d+ %)[^(]*\((\d+) of", lead)
+    for name, (before, after, n) in zip(("medqa", "mmlu", "bioasq"), told, strict=True):
+        opened_page(driver, f"#set={name}&lam=1")
+        over = driver.find_element("id", "over").text
+        assert over.startswith(f"{n} questions"), over
+        assert f": {before} at λ = 0, {after} at λ = 1.00" in over
 
 
 def save(data: str, name: str) -> None:
@@ -167,7 +350,7 @@ def test_the_slider_moves_the_passages_by_keyboard(browse, explored):
     driver, view = opened_page(browse(*SIZES["wide"])), explored
     slider = driver.find_element("id", "lam")
     before = listed(driver)
-    slider.send_keys(*[Keys.ARROW_LEFT] * 60)
+    slider.send_keys(*[Keys.ARROW_RIGHT] * 40)
     place = view.start("medqa", lam=0.4)
     until(lambda: driver.find_element("id", "lamout").text == "0.40")
     assert same_titles(listed(driver), expected(view, place)) and listed(driver) != before
@@ -175,7 +358,7 @@ def test_the_slider_moves_the_passages_by_keyboard(browse, explored):
     assert chips == [p["class"] for p in view.list_at(place)]
     until(lambda: "lam=0.4" in driver.current_url)
     _, (found,), n = view.shares(place, [0.4])
-    caption = driver.find_element("id", "curvetext").text
+    caption = driver.find_element("id", "over").text
     assert f"{n} questions" in caption and f"{100 * found:.0f} % at λ = 0.40" in caption
     c, turn = view.turn(place)
     polar = driver.find_element("id", "polartext").text
@@ -187,7 +370,9 @@ def test_the_buttons_go_from_change_to_change(browse, explored):
     driver = opened_page(browse(*SIZES["wide"]), "#set=medqa&lam=0")
     view = explored
     place = view.start("medqa", lam=0.0)
-    changes = view.changes(place)
+    every = view.changes(place)
+    changes = [at for at in every if at > 0]
+    past = len(every) - len(changes)
     for at, after in zip(changes[:4], changes[1:5], strict=True):
         before = {passage["record"] for passage in view.list_at(place)}
         driver.find_element("id", "next").click()
@@ -197,11 +382,11 @@ def test_the_buttons_go_from_change_to_change(browse, explored):
         assert same_titles(listed(driver), expected(view, place))
         assert {passage["record"] for passage in view.list_at(place)} != before
     told = driver.find_element("id", "changes").text
-    assert f"changes {len(changes)} times" in told and "4 of them" in told
+    assert f"changes {len(every)} times" in told and f"{past + 4} of them" in told
     # Past the last change the button does nothing, and keeps the focus.
     driver.execute_script("for (let i = 0; i < 60; i++) document.getElementById('next').click();")
     driver.find_element("id", "next").click()
-    until(lambda: f"{len(changes)} of them" in driver.find_element("id", "changes").text)
+    until(lambda: f"{len(every)} of them" in driver.find_element("id", "changes").text)
     assert driver.find_element("id", "next").get_attribute("aria-disabled") == "true"
     assert driver.switch_to.active_element.get_attribute("id") == "next"
     assert "NaN" not in driver.current_url and complaints(driver) == []
@@ -213,11 +398,11 @@ def test_a_link_leads_to_its_place_and_nonsense_to_the_start(browse, explored):
     link = f"#set=ddx-fresh&q={place.qid}&lam=0.7&mimic=rotation"
     driver = opened_page(browse(*SIZES["wide"]), link)
     assert same_titles(listed(driver), expected(view, place))
-    opened_page(driver, "#set=nothing&q=no&lam=77&form=x&mimic=y")
-    assert same_titles(listed(driver), expected(view, view.start("medqa")))
+    opened_page(driver, "#set=nothing&q=no&lam=77&form=x&mimic=y&step=9&guess=none")
+    assert same_titles(listed(driver), expected(view, view.start("medqa", lam=0.0)))
     opened_page(driver, "#set=ddx-mini&form=several+mimics")
     assert driver.find_element("id", "form").get_attribute("value") == "one mimic"
-    opened_page(driver, "#form=toString&mimic=constructor")
+    opened_page(driver, "#lam=1&form=toString&mimic=constructor")
     assert same_titles(listed(driver), expected(view, view.start("medqa")))
     assert complaints(driver) == []
 
@@ -225,7 +410,8 @@ def test_a_link_leads_to_its_place_and_nonsense_to_the_start(browse, explored):
 def test_a_reader_can_choose_another_set_form_and_mimic(browse, explored):
     from selenium.webdriver.support.select import Select
 
-    driver, view = opened_page(browse(*SIZES["phone"])), explored
+    driver, view = opened_page(browse(*SIZES["phone"]), "#lam=1"), explored
+    driver.find_element("css selector", "#controls summary").click()
     Select(driver.find_element("id", "form")).select_by_value("several mimics")
     place = view.start("medqa", form="several mimics")
     until(lambda: same_titles(listed(driver), expected(view, place)))
@@ -246,14 +432,15 @@ def test_a_reader_can_choose_another_set_form_and_mimic(browse, explored):
 
 
 def test_the_page_gives_the_rows_order_for_every_question(browse, explored):
-    """At 21 lambdas, under every form and mimic; passages within a step of rounding may tie."""
+    """At every tenth of lambda, every form and mimic; what rounding ties may differ."""
     driver = opened_page(browse(*SIZES["wide"]))
     kept, _ = kept_records(explored)
     compared = tied = 0
     for some in explored.sets:
         questions = explored.of(some["name"])
         for form, mimic in CHOICES:
-            lists = driver.execute_script(ALL_LISTS, some["name"], form, mimic, list(CHECKED), TOP)
+            lambdas = checked(explored.least(Place(some["name"], "", form)))
+            lists = driver.execute_script(ALL_LISTS, some["name"], form, mimic, lambdas, TOP)
             for question, by_lambda in zip(questions, lists, strict=True):
                 offered = (form, mimic) in explored.choices_of(question)
                 assert offered == (by_lambda is not None)
@@ -281,7 +468,8 @@ def differences(explored, question, form, mimic, kept, by_lambda) -> int:
     ranks = records["passage"]
     own = kept[question["set"], question["qid"]] - question["start"]
     tied = 0
-    for lam, top in zip(CHECKED, by_lambda, strict=True):
+    lambdas = checked(explored.least(Place(question["set"], "", form)))
+    for lam, top in zip(lambdas, by_lambda, strict=True):
         ours, theirs = order_at(height, slope, lam, TOP, ranks), own[top]
         if ours.tolist() != theirs.tolist():
             score = height - lam * slope
@@ -470,7 +658,7 @@ def dragged(driver) -> bool:
     if slider_text(driver) == "1.00":
         handle = driver.find_element("css selector", ".jupyter-widgets .noUi-handle")
         driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
-        ActionChains(driver).click_and_hold(handle).move_by_offset(-180, 0).release().perform()
+        ActionChains(driver).click_and_hold(handle).move_by_offset(-60, 0).release().perform()
         time.sleep(1)
     return slider_text(driver) != "1.00"
 

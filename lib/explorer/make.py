@@ -20,11 +20,14 @@ from lib.explorer.rows import (
     FILES,
     FOLDER,
     LAM_MAX,
+    LAM_MIN,
     RECORD,
     SEVERAL,
     Explored,
+    Place,
     begins,
     candidates,
+    least,
     lines_of,
     offered,
     order_at,
@@ -36,8 +39,11 @@ from lib.search.contrast import cosine
 from lib.search.index import DenseIndex
 from lib.search.lambda_path import rows_on_path
 
-CHECKED = tuple(i / 10 for i in range(21))
-"""The lambdas at which the order is compared with that of lib/."""
+
+def checked(low: float) -> list[float]:
+    """The lambdas from ``low`` on at which the order is compared with that of lib/."""
+    return [i / 10 for i in range(round(10 * low), round(10 * LAM_MAX) + 1)]
+
 
 EXCERPT = 280
 """Characters of a passage that are kept: enough to see what it is about."""
@@ -68,16 +74,18 @@ class QuestionSet:
 
 
 def make_explored(
-    sets: Iterable[QuestionSet], shown: Callable[[Passage], Mapping] | None = None
+    sets: Iterable[QuestionSet],
+    shown: Callable[[Passage], Mapping] | None = None,
+    lam_min: float = LAM_MIN,
 ) -> Explored:
-    """Rows of several sets; every passage once, in the order of its id, as ``shown`` gives it
-    (default: ``shown_passage``)."""
+    """Rows of several sets, for lambda from ``lam_min`` on; every passage once, in the order of its
+    id, as ``shown`` gives it (default: ``shown_passage``)."""
     shown = shown or shown_passage
     described, questions, found = [], [], []
     passages: dict[str, Mapping] = {}
     for each in sets:
-        described.append(dict(each.about))
-        for qid, kept, pids, scores in _rows_of(each.hypotheses, each.retriever):
+        described.append(dict(each.about) | {"lam_min": lam_min})
+        for qid, kept, pids, scores in _rows_of(each.hypotheses, each.retriever, lam_min):
             place = {"set": each.about["name"], "qid": qid, "start": len(found)}
             questions.append(place | {"length": len(pids)} | each.shown[qid] | kept)
             classes = [CLASSES.index(each.class_of(qid, pid)) for pid in pids]
@@ -111,7 +119,7 @@ def _products(embedded: Mapping[str, np.ndarray], vectors: np.ndarray) -> np.nda
 
 
 def _rows_of(
-    hypotheses: Mapping[str, Hypotheses], retriever: Retriever
+    hypotheses: Mapping[str, Hypotheses], retriever: Retriever, lam_min: float
 ) -> Iterator[tuple[str, dict, list[str], np.ndarray]]:
     """Of each question its id; its texts and cosines as they are kept; the passages that are
     needed, and their scores (passages, columns), in the order of H+ alone, which most readers look
@@ -120,7 +128,7 @@ def _rows_of(
     texts = {qid: _texts_of(one, retriever) for qid, one in hypotheses.items()}
     # Passages that may not be found are looked up too, and dropped: they are few.
     depth = DEPTH + max(len(one.excluded) for one in hypotheses.values())
-    held = _on_paths(index, texts, depth)
+    held = _on_paths(index, texts, depth, lam_min)
     blocks = _Blocks(index)
     for qid, (embedded, kept) in texts.items():
         places = held[qid]
@@ -133,7 +141,7 @@ def _rows_of(
         rows = rows[~np.isin(index.ids[rows], list(hypotheses[qid].excluded))]
         # In double precision, as lib/ scores the passages it has found.
         exact = _columns(embedded, lambda vectors, rows=rows: index.score(vectors, rows).T)
-        needed = _needed(exact, kept, index.ranks[rows])
+        needed = _needed(exact, kept, index.ranks[rows], lam_min)
         yield qid, kept, index.ids[rows[needed]].tolist(), exact[needed]
 
 
@@ -161,9 +169,11 @@ def _texts_of(hypotheses: Hypotheses, retriever: Retriever) -> tuple[dict, dict]
     return embedded, kept
 
 
-def _on_paths(index: DenseIndex, texts: Mapping[str, tuple[dict, dict]], k: int) -> dict:
-    """For each question the rows that hold the k best at every lambda in [0, ``LAM_MAX``], for each
-    form and mimic that searches with one vector; without any mimic, by H+ alone."""
+def _on_paths(
+    index: DenseIndex, texts: Mapping[str, tuple[dict, dict]], k: int, lam_min: float
+) -> dict:
+    """For each question the rows that hold the k best at every lambda in [lam_min, ``LAM_MAX``],
+    for each form and mimic that searches with one vector; without any mimic, by H+ alone."""
     found: dict[str, list] = {qid: [] for qid in texts}
     lines = []
     for qid, (embedded, kept) in texts.items():
@@ -175,7 +185,9 @@ def _on_paths(index: DenseIndex, texts: Mapping[str, tuple[dict, dict]], k: int)
         of = [lines_of(numbers, *choice, kept["c_own"], kept["c_random"]) for choice in by_one]
         lines += [(qid, *line) for line in of or plain]
     starts, slopes = (np.stack([line[i] for line in lines]) for i in (1, 2))
-    for (qid, *_), rows in zip(lines, rows_on_path(index, starts, slopes, k, LAM_MAX), strict=True):
+    # Lambda is counted from lam_min on.
+    on_path = rows_on_path(index, starts - lam_min * slopes, slopes, k, LAM_MAX - lam_min)
+    for (qid, *_), rows in zip(lines, on_path, strict=True):
         found[qid].append(rows)
     return found
 
@@ -189,14 +201,14 @@ def _columns(embedded: Mapping[str, np.ndarray], score: Callable) -> np.ndarray:
     return np.stack([scores.get(column, missing) for column in COLUMNS], axis=1)
 
 
-def _needed(scores: np.ndarray, kept: Mapping, ranks: np.ndarray) -> np.ndarray:
+def _needed(scores: np.ndarray, kept: Mapping, ranks: np.ndarray, lam_min: float) -> np.ndarray:
     """Which passages (rows of scores) are needed for one question, by H+ alone, best first."""
     plus = scores[:, 0]
     # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
     chosen = [order_at(plus, np.zeros_like(plus), 0.0, DEPTH, ranks)]
     for form, mimic in offered(scores):
         lines = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
-        chosen.append(candidates(*lines, DEPTH))
+        chosen.append(candidates(*lines, DEPTH, lam_min=least(form, lam_min)))
     places = np.unique(np.concatenate(chosen))
     return places[np.lexsort((ranks[places], -plus[places]))]
 
@@ -219,8 +231,9 @@ def shown_passage(passage: Passage) -> dict:
 
 
 def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
-    """The order of every question under every form and mimic at the lambdas ``CHECKED``, compared
-    with what lib/ finds in the whole corpus: how many were ``compared``, how many ``differ``.
+    """The order of every question under every form and mimic at the lambdas of ``checked``,
+    compared with what lib/ finds in the whole corpus: how many were ``compared``, how many
+    ``differ``.
 
     Passages whose scores lib/ rounds to neighbouring steps of 1e-5 may change places: those lists
     are counted as ``tied``, and are no difference.
@@ -232,7 +245,8 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
         asked = [q for q in explored.of(name) if (form, mimic) in explored.choices_of(q)]
         # What is no straight line in lambda scores every passage: one lambda at a time.
         together = spec_of(form, mimic, 1.0).is_line
-        for lambdas in [CHECKED] if together else [[lam] for lam in CHECKED]:
+        every = checked(explored.least(Place(name, "", form, mimic)))
+        for lambdas in [every] if together else [[lam] for lam in every]:
             pairs = list(product(lambdas, asked))
             requests = [
                 questions.hypotheses[question["qid"]].by(**vars(spec_of(form, mimic, lam)))

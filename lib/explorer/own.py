@@ -169,7 +169,8 @@ def stretches(
     One row for each stretch of lambda on which the counts stay the same, from one exact breakpoint
     to another: from, to, a column for each name, "none of these". See ``count_about``.
     """
-    edges = [0.0, *explored.changes(Place(OWN, OWN, k=k)), LAM_MAX]
+    changes = [lam for lam in explored.changes(Place(OWN, OWN, k=k)) if lam > 0]
+    edges = [0.0, *changes, LAM_MAX]
     rows: list[list] = []
     for start, end in zip(edges[:-1], edges[1:], strict=True):
         counts = count_about(retriever, order(explored, (start + end) / 2, k), watched)

@@ -17,7 +17,17 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.explorer.rows import CLASSES, COLUMNS, FOLDER, Explored, begins, candidates, read_rows
+from lib.base.provenance import read_result
+from lib.explorer.rows import (
+    COLUMNS,
+    FOLDER,
+    Explored,
+    Place,
+    begins,
+    candidates,
+    read_rows,
+)
+from lib.explorer.why import reasons
 
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
@@ -42,6 +52,10 @@ _SOURCES = {
 
 _MISSING = 0xFFFFFF
 
+ADDED = (-1.0, -0.4)
+"""Lambdas that add the mimic, at which real questions were searched and judged. What was right is
+in the results; which passages they were is in rows that go down to there."""
+
 
 def page(explored: Explored) -> str:
     """The page as text."""
@@ -51,7 +65,7 @@ def page(explored: Explored) -> str:
         "/*script*/": (_TEMPLATE / "page.js").read_text(encoding="utf-8"),
         "<!--lead-->": _lead(explored),
         "<!--notice-->": html.escape((FOLDER / "NOTICE").read_text(encoding="utf-8")),
-        "<!--data-->": base64.b64encode(payload).decode(),
+        "<!--data-->": _in_letters(payload),
     }
     text = (_TEMPLATE / "page.html").read_text(encoding="utf-8")
     for mark, content in parts.items():
@@ -59,46 +73,62 @@ def page(explored: Explored) -> str:
     return text
 
 
+def _in_letters(payload: bytes) -> str:
+    """Bytes as text, five letters for four bytes; their number comes first. "/" is in the place of
+    "<", so that nothing in it ends a script."""
+    return (
+        base64.b85encode(len(payload).to_bytes(4, "big") + payload, pad=True)
+        .decode()
+        .translate({ord("<"): "/"})
+    )
+
+
 def _lead(explored: Explored) -> str:
-    """The finding in two sentences, from the rows."""
-    ends = (0.0, 1.0)
-    exams = [explored.shares(explored.start(name), ends) for name in ("mmlu", "medqa")]
-    n = sum(count for _, _, count in exams)
-    before, after = sum(found * count for _, found, count in exams) / n
-    shares, _, n_bioasq = explored.shares(explored.start("bioasq"), ends)
-    experts = shares[:, CLASSES.index("right")]
+    """The finding, from the rows: what the chart of each set shows at λ = 0 and at 1."""
+    shown = []
+    for name in ("medqa", "mmlu", "bioasq"):
+        _, (before, after), n = explored.shares(explored.start(name), (0.0, 1.0))
+        title, *_ = explored.set_named(name)["title"].split(",")
+        shown.append((f"from {100 * before:.0f} % to {100 * after:.0f} %", f"({n} of {title})"))
+    (first, of_first), *others = shown
+    listed = " and ".join(f"{change} {of}" for change, of in others)
     return html.escape(
-        f"On {n} real exam questions, H+ alone puts a passage that supports the right answer into "
-        f"the top five of {100 * before:.0f} %. Contrast at the paper's λ = 1 does so for "
-        f"{100 * after:.0f} %. On {n_bioasq} questions of BioASQ the share of the "
-        f"experts' passages among the five falls from {experts[0]:.2f} to {experts[1]:.2f}."
+        "Subtracting the mimic loses the right evidence too. From λ = 0 to the paper's λ = 1, "
+        f"questions with a right passage among the first five go {first} {of_first}, {listed}."
     )
 
 
 def _packed(explored: Explored) -> bytes:
     """Texts as JSON and numbers as planes of bytes, gzipped."""
     kept, long = kept_records(explored)
+    said = {key: _said(explored, key, places) for key, places in kept.items()}
+    whole = {passage for found in said.values() for passage, *_ in found}
     records = explored.records[np.concatenate(list(kept.values()))]
     used = np.unique(records["passage"])
     place = np.zeros(len(explored.passages), np.int64)
     place[used] = np.arange(len(used))
     # A random mimic is stored as the id of its question, whose text is in the page already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
+    added = _added()
     sets = {}
     for described in explored.sets:
         median = explored.median_question(described["name"])
-        sets[described["name"]] = dict(described) | {"median": median, "questions": []}
+        shown = {"lam_min": 0, **described, "median": median, "questions": [], "added": ADDED}
+        sets[described["name"]] = shown
     starts = [0]
     for question in explored.questions:
         length = len(kept[question["set"], question["qid"]])
-        sets[question["set"]]["questions"].append(_question(question, starts[-1], length, owner))
+        shown = _question(question, starts[-1], length, owner)
+        shown["added"] = added.get(question["qid"], [])
+        shown["said"] = [one[1:] for one in said[question["set"], question["qid"]]]
+        sets[question["set"]]["questions"].append(shown)
         starts.append(starts[-1] + length)
     texts = {
         "rows": len(records),
         "columns": list(COLUMNS),
         "sets": list(sets.values()),
         "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
-        "passages": [_passage(explored.passages[i], i in long) for i in used.tolist()],
+        "passages": [_passage(explored.passages[i], i in long, i in whole) for i in used.tolist()],
     }
     head = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode()
     numbers = _planes(records, starts[:-1], place)
@@ -114,7 +144,8 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
         chosen = []
         for form, mimic in explored.choices_of(question):
             height, slope = explored.lines(question, form, mimic)
-            chosen.append(candidates(height, slope, TOP))
+            low = explored.least(Place(question["set"], question["qid"], form))
+            chosen.append(candidates(height, slope, TOP, lam_min=low))
             if (form, mimic) == ("one mimic", "own"):
                 near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
                 long.update(records["passage"][near].tolist())
@@ -131,10 +162,38 @@ def _question(question: Mapping, start: int, length: int, owner: Mapping[str, st
     return kept | {"start": start, "length": length}
 
 
-def _passage(passage: Mapping, long: bool) -> list:
-    """Title, how it begins, source, and what completes the source's link."""
+def _said(explored: Explored, key: tuple[str, str], places: np.ndarray) -> list[tuple]:
+    """What the judges of a question said of its records: the passage, the place of the record in
+    the page's question, the option, and where in the text its words begin and end; -1 and -1 where
+    the text that is kept does not have them. Nothing for a set whose classes are no judgments."""
+    found: list[tuple] = []
+    if not explored.set_named(key[0])["judged_at"]:
+        return found
+    for i, passage in enumerate(explored.records["passage"][places].tolist()):
+        shown = explored.passages[passage]
+        before = len(shown["title"]) + 1 if shown["title"] else 0
+        for option, (start, end) in reasons().get((key[1], shown["pid"]), {}).items():
+            whole = before <= start and end - before <= len(shown["text"].removesuffix(" …"))
+            words = (start - before, end - before) if whole else (-1, -1)
+            found.append((passage, i, option, *words))
+    return found
+
+
+def _added() -> dict[str, list[int]]:
+    """How many of the five best are right at each of ``ADDED``, by question; real ones alone."""
+    values, _ = read_result("values_real", "open", committed=True)
+    arms = [f"chr@{lam:g}" for lam in ADDED]
+    values = values[values["arm"].isin(arms)]
+    values = values[values["metric"].isin(("share_correct_at_5", "p_at_5"))]
+    wide = values.pivot(index="qid", columns="arm", values="value")[arms]
+    return {qid: [round(5 * share) for share in row] for qid, *row in wide.itertuples()}
+
+
+def _passage(passage: Mapping, long: bool, whole: bool) -> list:
+    """Title, how it begins, source, and what completes the source's link; the ``whole`` text that
+    is kept where judges named words of it."""
     title, source, link = passage["title"], passage["source"], passage["link"]
-    length = _LONG if long else 0 if title else _SHORT
+    length = len(passage["text"]) if whole else _LONG if long else 0 if title else _SHORT
     before, _, after = _SOURCES[source][1].partition("*")
     if not link.startswith(("https://", "http://")):
         link = ""

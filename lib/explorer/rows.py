@@ -2,8 +2,8 @@
 
 Every passage is a line in lambda: all forms that are offered score it as height - lambda * slope,
 so a few cosines a passage hold every order at every lambda, without an encoder or an index. Of a
-question those passages are kept that stand among its ten best at some lambda in [0, 2] under some
-form and mimic (see ``lib.explorer.make``).
+question those passages are kept that stand among its ten best at some lambda that a form goes to,
+under some form and mimic (see ``lib.explorer.make``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import StaleInput, read_jsonl, read_manifest
-from lib.base.parameters import check_k, check_lam, one_of
+from lib.base.parameters import check_k, check_number, one_of
 from lib.query_spec import SearchSpec
 from lib.search.contrast import rotation, spectrum
 from lib.search.lambda_path import holding
@@ -25,8 +25,8 @@ from lib.search.lambda_path import holding
 DEPTH = 10
 """The rows hold the exact top this deep."""
 
-LAM_MAX = 2.0
-"""Lambda goes from 0 to here."""
+LAM_MIN, LAM_MAX = -1.0, 2.0
+"""Lambda goes from here to here; below 0 the mimic is added. See ``least``."""
 
 CLASSES = ("right", "both", "wrong", "on topic", "neither", "not judged")
 """What a passage is for a question; what that means in a set is in its ``means``."""
@@ -65,6 +65,14 @@ NEEDS: dict[tuple[Form, Mimic], tuple[str, ...]] = {
 mimics are always the question's own."""
 
 CHOICES = tuple(NEEDS)
+
+
+def least(form: Form, low: float = LAM_MIN) -> float:
+    """The smallest lambda of a form in rows that go down to ``low``: one mimic alone is also
+    added."""
+    return low if form == "one mimic" else 0.0
+
+
 _STEPS = 1e5
 """Scores are compared in steps of 1e-5, as ``lib.search.index`` does."""
 
@@ -126,23 +134,30 @@ def order_at(
     return np.lexsort((np.broadcast_to(ranks, score.shape), -score), axis=-1)[..., :k]
 
 
-def breakpoints(height: np.ndarray, slope: np.ndarray, k: int) -> list[float]:
-    """Every lambda in (0, LAM_MAX) at which the set of the k best changes, exactly, in order."""
-    found = spectrum(height, slope, k, LAM_MAX)
-    return [segment.start for segment in found[1:]]
+def breakpoints(height: np.ndarray, slope: np.ndarray, k: int, lam_min: float = 0.0) -> list[float]:
+    """Every lambda in (lam_min, LAM_MAX) at which the set of the k best changes, exactly, in
+    order."""
+    found = spectrum(height - lam_min * slope, slope, k, LAM_MAX - lam_min)
+    return [lam_min + segment.start for segment in found[1:]]
 
 
 def candidates(
-    height: np.ndarray, slope: np.ndarray, k: int, lam_max: float = LAM_MAX
+    height: np.ndarray,
+    slope: np.ndarray,
+    k: int,
+    lam_max: float = LAM_MAX,
+    lam_min: float = 0.0,
 ) -> np.ndarray:
-    """Positions of a few passages that hold the k best at every lambda in [0, lam_max], sorted.
+    """Positions of a few passages that hold the k best at every lambda in [lam_min, lam_max],
+    sorted.
 
     What every stretch between two lambdas of a grid is proved to hold (``holding``), less what the
     exact spectrum of it then leaves out. Passages that rounding might tie are kept. NaN stays out.
     """
     slack = 2e-5
     scored = np.flatnonzero(~np.isnan(height))
-    height, slope = height[scored], slope[scored]
+    # Lambda is counted from lam_min on.
+    height, slope, lam_max = (height - lam_min * slope)[scored], slope[scored], lam_max - lam_min
     k = min(k, len(scored))
     grid = np.linspace(0, lam_max, 21)[:, None]
     _, kept = holding(height - grid * slope, k, slack)
@@ -197,6 +212,11 @@ class Explored:
     def set_named(self, name: str) -> Mapping:
         """A set by its name; ValueError where there is none."""
         return one_of("no set", name, {described["name"]: described for described in self.sets})
+
+    def least(self, place: Place) -> float:
+        """The smallest lambda for which the rows hold the lists of a place's set and form. A set
+        says how far down it goes (``lam_min``); where it does not, down to 0."""
+        return least(place.form, self.set_named(place.set).get("lam_min", 0.0))
 
     def question(self, place: Place) -> Mapping:
         """The question of a place; ValueError where there is none."""
@@ -254,13 +274,14 @@ class Explored:
         """The k best at the place's lambda, or at another, best first: of each passage its place
         among the question's records (``record``), its ``score``, its ``class``, and what is kept.
 
-        ValueError for a k above ``DEPTH`` or a lambda outside [0, 2]: the rows hold no more.
+        ValueError for a k above ``DEPTH`` or a lambda that the form does not go to: the rows hold
+        no more.
         """
-        at = place.lam if lam is None else lam
-        if not 1 <= check_k(place.k) <= DEPTH or not 0 <= check_lam(at) <= LAM_MAX:
+        at = check_number("lam", place.lam if lam is None else lam)
+        if not 1 <= check_k(place.k) <= DEPTH or not self.least(place) <= at <= LAM_MAX:
             raise ValueError(
                 f"k = {place.k}, lambda = {at}: the rows hold the exact top {DEPTH} for lambda "
-                f"from 0 to {LAM_MAX:g}, and no more"
+                f"from {self.least(place):g} to {LAM_MAX:g}, and no more"
             )
         question = self.question(place)
         records = self.records_of(question)
@@ -280,8 +301,9 @@ class Explored:
         return [sum(passage["class"] in GOOD for passage in found) for found in lists]
 
     def changes(self, place: Place) -> list[float]:
-        """Every lambda in (0, 2) at which the set of the k best changes, exactly, in order."""
-        return breakpoints(*self.lines(self.question(place), place.form, place.mimic), place.k)
+        """Every lambda of the form at which the set of the k best changes, exactly, in order."""
+        lines = self.lines(self.question(place), place.form, place.mimic)
+        return breakpoints(*lines, place.k, self.least(place))
 
     def turn(self, place: Place) -> tuple[float, float] | None:
         """cos(h+, h-) and the degrees by which the query has turned; None where it is no single

@@ -17,7 +17,7 @@ from lib.data.looks import Look, note_look
 from lib.datasets import GROUPS, Question, load_questions, load_real
 from lib.embed import Encoder, load_encoder
 from lib.explorer.make import QuestionSet, check_rows, make_explored, write_rows
-from lib.explorer.page import write_page
+from lib.explorer.page import ADDED, write_page
 from lib.explorer.rows import FOLDER, Explored
 from lib.index_build import files_of
 from lib.open_retriever import open_retriever, retriever_for
@@ -79,7 +79,7 @@ def real_sets(retriever: Retriever) -> list[QuestionSet]:
         asked = [question for question in questions if question.dataset == name]
         of_set = {question.qid: hypotheses[question.qid] for question in asked}
         about = _ABOUT[group] | {"name": name, "title": title, "dev": chosen[group]}
-        about["judged_at"] = list(LAMBDAS) if group == "exams" else []
+        about["judged_at"] = [*ADDED, *LAMBDAS] if group == "exams" else []
         shown = {question.qid: _asked(question) for question in asked}
         sets.append(QuestionSet(about, retriever, of_set, shown, classify))
     return sets

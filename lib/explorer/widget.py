@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from html import escape
@@ -22,6 +22,7 @@ from lib.explorer.rows import (
     begins,
     read_rows,
 )
+from lib.explorer.why import reasons
 from lib.pages.readable import NO_FORMULAS
 
 STARTS: Mapping[Form, str] = {
@@ -81,7 +82,7 @@ def _rendered(name: str, **values) -> str:
 
 def picture(explored: Explored, place: Place, letters: int = _ALL) -> str:
     """Everything that changes with lambda, for one place; ``letters`` shortens passages to that."""
-    described = explored.set_named(place.set)
+    described, low = explored.set_named(place.set), _low(explored)
     before, after = explored.list_at(place, 0.0), explored.list_at(place)
     ids = [{passage["record"] for passage in found} for found in (before, after)]
     marks = {1.0: "the paper's"}
@@ -95,27 +96,32 @@ def picture(explored: Explored, place: Place, letters: int = _ALL) -> str:
         means=described["means"],
         colours=COLOURS,
         accent=_ACCENT,
+        least=explored.least(place),
         lam_max=LAM_MAX,
+        ticks=[(at, _x(at, low)) for at in (-1, -0.5, 0, 0.5, 1, 1.5, 2) if at >= low],
         rights=explored.rights(place, (0.0, place.lam)),
-        changes=explored.changes(place),
-        marks=marks,
+        changes=[(at, _x(at, low)) for at in explored.changes(place)],
+        marks=[(at, name, _x(at, low)) for at, name in marks.items()],
         curve=_curve(explored, place),
         turn=_turn(explored, place),
-        before=[_listed(passage, letters) for passage in before],
-        after=[_listed(passage, letters) for passage in after],
+        before=[_listed(passage, letters, described, place.qid) for passage in before],
+        after=[_listed(passage, letters, described, place.qid) for passage in after],
         gone=ids[0] - ids[1],
         new=ids[1] - ids[0],
     )
 
 
-def _listed(passage: Mapping, letters: int) -> dict:
-    """What is shown of a passage of a list."""
+def _listed(passage: Mapping, letters: int, described: Mapping, qid: str) -> dict:
+    """What is shown of a passage of a list; ``options`` are those that its judges say it supports,
+    where a set's classes are judgments."""
     chapter, *sections = passage["title"].split(" -- ")
     text = begins(passage["text"], letters)
+    said = reasons() if described["judged_at"] else {}
     return passage | {
         "title": " › ".join(sections) or chapter or text,
         "text": text if passage["title"] else "",
         "link": passage["link"] if passage["link"].startswith("https://") else "",
+        "options": list(said.get((qid, passage["pid"]), ())),
     }
 
 
@@ -132,22 +138,29 @@ def _turn(explored: Explored, place: Place) -> dict | None:
     arrows = [
         (0.0, 1.0, COLOURS["right"], "h+", 0, -6),
         (side, c, COLOURS["wrong"], "mimic", 22, -2),
-        (x * scale, y * scale, _ACCENT, "query", -6, 14 if y < 0 else -6),
+        (x * scale, y * scale, _ACCENT, "query", -22 if x <= 0 else 24, 14 if y < 0 else 4),
     ]
     return {"c": c, "degrees": degrees, "arrows": arrows if place.lam else arrows[:2]}
 
 
-def _points(lambdas: Iterable[float], shares: Iterable[float]) -> list[str]:
-    """Points of the picture over lambda, which lies within 430 by 170 of its 480 by 200."""
-    return [
-        f"{36 + 430 * lam / LAM_MAX:.1f},{8 + 170 * (1 - share):.1f}"
-        for lam, share in zip(lambdas, shares, strict=True)
-    ]
+def _low(explored: Explored) -> float:
+    """Where the slider begins: the smallest lambda that any set's rows go down to."""
+    return min(described.get("lam_min", 0.0) for described in explored.sets)
+
+
+def _x(lam: float, low: float) -> float:
+    """Where a lambda is on the slider's axis, from 0 to 1000."""
+    return 1000 * (lam - low) / (LAM_MAX - low)
+
+
+def _lambdas(low: float) -> np.ndarray:
+    """From ``low`` on in steps of .05."""
+    return np.linspace(low, LAM_MAX, round((LAM_MAX - low) * 20) + 1)
 
 
 @cache
 def _shares_over_lambda(explored: Explored, place: Place) -> tuple[np.ndarray, np.ndarray, int]:
-    return explored.shares(place, np.linspace(0, LAM_MAX, 41))
+    return explored.shares(place, _lambdas(explored.least(place)))
 
 
 def _curve(explored: Explored, place: Place) -> dict | None:
@@ -156,46 +169,52 @@ def _curve(explored: Explored, place: Place) -> dict | None:
     described = explored.set_named(place.set)
     if list(described["means"]) == ["not judged"]:
         return None
-    lambdas = np.linspace(0, LAM_MAX, 41)
+    low, lambdas = _low(explored), _lambdas(explored.least(place))
+
+    def points(heights: np.ndarray, top: int, height: int) -> list[str]:
+        pairs = zip(lambdas, heights, strict=True)
+        return [f"{_x(lam, low):.1f},{top + height * (1 - share):.1f}" for lam, share in pairs]
+
     shares, found, n = _shares_over_lambda(explored, replace(place, qid="", lam=0.0))
-    (here,), (now,), _ = explored.shares(place, [place.lam])
+    (here, _), (now, first), _ = explored.shares(place, [place.lam, 0.0])
     bands, base = [], 0 * lambdas
     for c, name in enumerate(CLASSES):
         if shares[:, c].any():
             above = base + shares[:, c]
-            points = _points(lambdas, base) + _points(lambdas[::-1], above[::-1])
-            bands.append({"class": name, "points": " ".join(points)})
+            edge = points(base, 0, 120) + points(above, 0, 120)[::-1]
+            bands.append({"class": name, "points": " ".join(edge)})
             base = above
-    x, y = _points([place.lam], [now])[0].split(",")
     return {
         "n": n,
-        "first": found[0],
+        "first": first,
         "now": now,
-        "x": x,
-        "y": y,
+        "x": _x(place.lam, low),
         "bands": bands,
-        "line": " ".join(_points(lambdas, found)),
+        "line": " ".join(points(found, 2, 60)),
         "judged_at": described["judged_at"],
         "unseen": here[CLASSES.index("not judged")],
     }
 
 
 def texts(explored: Explored, place: Place, letters: int = _ALL) -> str:
-    """The question, its options with the key, H+ and the mimic that is subtracted; ``letters``
-    shortens the question to that."""
+    """The question, its options with the key, the colours, H+ and the mimic that is subtracted;
+    ``letters`` shortens the question to that."""
     question = explored.question(place)
     head, mimics = _HEADS[place.mimic], [question["mimic"]]
     if place.form == "several mimics":
         head, mimics = "Several H−", question["several"]
     elif place.mimic == "random":
         mimics = [question["random"]]
+    described = explored.set_named(place.set)
     return _rendered(
         "texts.html",
         question=question,
+        means=described["means"],
+        colours=COLOURS,
         text=begins(question["text"], letters),
         head=head,
         mimics=mimics,
-        written=explored.set_named(place.set)["written"],
+        written=described["written"],
     )
 
 
@@ -223,15 +242,20 @@ class Explorer:
         self.forms = w.Dropdown(description="form")
         self.mimics = w.Dropdown(description="mimic")
         self.lam = w.FloatSlider(
-            description="λ", min=0, max=LAM_MAX, step=0.01, layout=wide, readout_format=".2f"
+            description="λ",
+            min=_low(explored),
+            max=LAM_MAX,
+            step=0.01,
+            layout=wide,
+            readout_format=".2f",
         )
         self.texts, self.shown = w.HTML(), w.HTML()
         rows = (
             w.HBox([self.sets, self.questions]),
             w.HBox([self.forms, self.mimics]),
+            self.texts,
             self.lam,
             self.shown,
-            self.texts,
         )
         self.box = w.VBox(rows, layout=w.Layout(max_width="960px"))
         self._moving = False
@@ -261,6 +285,7 @@ class Explorer:
             self._moving = False
 
     def _offered(self, place: Place) -> Place:
+        place = replace(place, lam=max(place.lam, self.explored.least(place)))
         offered = self.explored.choices_of(self.explored.question(place))
         if (place.form, place.mimic) in offered:
             return place
@@ -290,7 +315,7 @@ class Explorer:
         title = escape(self.explored.set_named(self.place.set)["title"])
         head = f"<p><b>{title}</b>, {self.place.form}, λ = {self.place.lam:.2f}</p>"
         shown = picture(self.explored, self.place, _KEPT_LETTERS)
-        return head + shown + texts(self.explored, self.place, _KEPT_LETTERS)
+        return head + texts(self.explored, self.place, _KEPT_LETTERS) + shown
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         bundle = dict(self.box._repr_mimebundle_())
@@ -313,5 +338,5 @@ def explore(
     question = explored.question(place)
     if not question["mimic"]:
         raise ValueError(f"question {place.qid} has no mimic, so lambda moves nothing: write an H-")
-    explored.lines(question, place.form, place.mimic)  # refuses what it has no texts for
+    explored.list_at(place)  # refuses what it has no texts for, and a lambda that it does not hold
     return Explorer(explored, place)

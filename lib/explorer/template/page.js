@@ -1,6 +1,6 @@
 "use strict";
 
-// The numbers: every passage of a question is a line, height - lambda * slope (lib/explorer/lines.py).
+// The numbers: every passage of a question is a line, height - lambda * slope (lib/explorer/rows.py).
 
 const LAM_MAX = 2;
 const K = 5;
@@ -71,12 +71,17 @@ function topAt(question, lines, lam, k) {
   return best.map((one) => one.i);
 }
 
-function breakpoints(question, lines, k) {
+// From where on the lists of a set are known; and where its axis begins, down to what was measured.
+const held = (set, form) => (form === "one mimic" ? set.lam_min : 0);
+const measured = (set) => (set.questions[0].added.length ? set.added : []);
+const least = (set, form) => (form === "one mimic" ? Math.min(set.lam_min, ...measured(set)) : 0);
+
+function breakpoints(question, lines, k, from) {
   // The set changes only where a line from outside crosses one inside; each swap raises the slopes.
   const { height, slope } = lines;
-  const inside = new Set(topAt(question, lines, 0, k));
+  const inside = new Set(topAt(question, lines, from, k));
   const found = [];
-  let lam = 0;
+  let lam = from;
   for (;;) {
     let first = Infinity;
     let leaves = -1;
@@ -90,7 +95,7 @@ function breakpoints(question, lines, k) {
       }
     }
     if (first >= LAM_MAX) return found;
-    if (first > 0 && first !== found[found.length - 1]) found.push(first);
+    if (first > from && first !== found[found.length - 1]) found.push(first);
     lam = first;
     inside.delete(leaves);
     inside.add(enters);
@@ -118,6 +123,11 @@ function asked(set, form, mimic) {
 function sharesAt(set, form, mimic, lam) {
   // Mean share of each class among the k best, and of questions with a right one among them.
   const { own, lines } = asked(set, form, mimic);
+  if (lam < held(set, form)) {
+    const at = set.added.indexOf(lam);
+    const found = own.filter((question) => question.added[at] > 0).length / own.length;
+    return { shares: null, found, n: own.length };
+  }
   const shares = new Array(CLASSES.length).fill(0);
   let found = 0;
   own.forEach((question, q) => {
@@ -137,7 +147,9 @@ function curveOf(set, form, mimic) {
   const key = [set.name, form, mimic].join("|");
   if (!curves.has(key)) {
     const points = [];
-    for (let i = 0; i <= 40; i++) points.push({ lam: i / 20, ...sharesAt(set, form, mimic, i / 20) });
+    for (let i = Math.round(20 * held(set, form)); i <= 20 * LAM_MAX; i++) {
+      points.push({ lam: i / 20, ...sharesAt(set, form, mimic, i / 20) });
+    }
     curves.set(key, points);
   }
   return curves.get(key);
@@ -147,9 +159,24 @@ function curveOf(set, form, mimic) {
 
 let data;
 
+const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;/=>?@^_`{|}~";
+
+function bytesOf(text) {
+  // Base 85: four bytes in five letters, after their number.
+  const values = new Uint8Array(128);
+  for (let i = 0; i < LETTERS.length; i++) values[LETTERS.charCodeAt(i)] = i;
+  const bytes = new DataView(new ArrayBuffer((text.length / 5) * 4));
+  for (let i = 0; i < text.length; i += 5) {
+    let number = 0;
+    for (let j = i; j < i + 5; j++) number = number * 85 + values[text.charCodeAt(j)];
+    bytes.setUint32((i / 5) * 4, number);
+  }
+  return new Uint8Array(bytes.buffer, 4, bytes.getUint32(0));
+}
+
 async function load() {
   const text = document.getElementById("data").textContent.trim();
-  const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const packed = bytesOf(text);
   if (typeof DecompressionStream === "undefined") {
     throw new Error("This browser is too old for the page: it needs DecompressionStream (2023 or later).");
   }
@@ -198,12 +225,14 @@ function unpack(texts, bytes) {
   return found;
 }
 
-// The place: which question, form, mimic and lambda; it stands in the address, too.
+// The place: which question, form, mimic and lambda, and which step; it is in the address, too.
 
-const place = { set: "", q: "", form: "one mimic", mimic: "own", lam: 1 };
+const place = { set: "", q: "", form: "one mimic", mimic: "own", lam: 0, step: 1, guess: "" };
 const by = (id) => document.getElementById(id);
 const currentSet = () => data.sets.find((set) => set.name === place.set);
 const currentQuestion = () => currentSet().questions.find((question) => question.qid === place.q);
+const GUESSES = ["more", "as many", "fewer"];
+let moved = false; // whether the reader has seen another lambda: then there is nothing to guess
 
 function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
@@ -213,8 +242,19 @@ function readAddress() {
   place.form = Object.hasOwn(FORMS, said.get("form") ?? "") ? said.get("form") : "one mimic";
   place.mimic = Object.hasOwn(MIMICS, said.get("mimic") ?? "") ? said.get("mimic") : "own";
   const lam = parseFloat(said.get("lam"));
-  place.lam = lam >= 0 && lam <= LAM_MAX ? lam : 1;
+  place.lam = lam >= -1 && lam <= LAM_MAX ? lam : 0;
+  place.guess = GUESSES.includes(said.get("guess")) ? said.get("guess") : "";
+  const step = parseInt(said.get("step"), 10);
+  place.step = step >= 1 && step <= STEPS_OF_ESSAY.length ? step : place.lam ? 2 : 1;
   keepToWhatThereIs();
+}
+
+function address() {
+  const said = new URLSearchParams({ set: place.set, q: place.q, lam: String(+place.lam.toFixed(6)), step: place.step });
+  if (place.form !== "one mimic") said.set("form", place.form);
+  if (place.mimic !== "own") said.set("mimic", place.mimic);
+  if (place.guess) said.set("guess", place.guess);
+  return "#" + said;
 }
 
 // Browsers count how often a page changes its address, and screen readers read what changes: both
@@ -223,22 +263,173 @@ let pause = 0;
 function tellWhenStill() {
   clearTimeout(pause);
   pause = setTimeout(() => {
-    const said = new URLSearchParams({ set: place.set, q: place.q, lam: String(+place.lam.toFixed(6)) });
-    if (place.form !== "one mimic") said.set("form", place.form);
-    if (place.mimic !== "own") said.set("mimic", place.mimic);
-    try {
-      history.replaceState(null, "", "#" + said);
-    } catch (error) {
-      console.warn(error); // the picture moves all the same
-    }
-    by("aloud").textContent = by("told").textContent;
+    keepAddress();
+    by("aloud").textContent = `${by("told").textContent}. ${by("says").textContent}`;
   }, 250);
+}
+
+function keepAddress() {
+  try {
+    history.replaceState(null, "", address());
+  } catch (error) {
+    console.warn(error); // the picture moves all the same
+  }
+}
+
+async function copyLink() {
+  keepAddress();
+  const link = location.href.split("#")[0] + address();
+  let done = "copied";
+  try {
+    await navigator.clipboard.writeText(link);
+  } catch {
+    // A page that was opened as a file may not be let near the clipboard: the old way, else by hand.
+    const field = element("textarea", "aloud");
+    field.value = link;
+    document.body.append(field);
+    field.select();
+    if (!document.execCommand("copy")) done = "see address";
+    field.remove();
+    by("copy").focus();
+  }
+  by("copy").textContent = done;
+  by("aloud").textContent = done === "copied" ? "Link copied" : "The link is in the address bar";
+  setTimeout(() => (by("copy").textContent = "copy link"), 2000);
 }
 
 function keepToWhatThereIs() {
   const question = currentQuestion();
   if (!offers(question, place.form, "own")) place.form = "one mimic";
   if (!CHOICES[place.form].includes(place.mimic) || !offers(question, place.form, place.mimic)) place.mimic = "own";
+  place.lam = snapped(place.lam);
+}
+
+function snapped(lam) {
+  // A lambda below those whose lists are known becomes one that was measured.
+  const set = currentSet();
+  const from = held(set, place.form);
+  if (lam >= from) return Math.min(lam, LAM_MAX);
+  const offered = place.form === "one mimic" && place.mimic === "own" ? [...measured(set), from] : [from];
+  return offered.reduce((a, b) => (Math.abs(b - lam) < Math.abs(a - lam) ? b : a));
+}
+
+// The essay. What a step says is counted from the data, at the place where the reader is.
+
+const percent = (share) => `${(100 * share).toFixed(0)} %`;
+const near = (lam) => Math.abs(place.lam - lam) < 0.005;
+
+function rightsAt(lam, mimic = "own") {
+  const question = currentQuestion();
+  if (lam < held(currentSet(), "one mimic")) return question.added[currentSet().added.indexOf(lam)];
+  const top = topAt(question, linesOf(question, "one mimic", mimic), lam, K);
+  return top.filter((i) => GOOD.has(data.class[question.start + i])).length;
+}
+
+const foundAt = (lam, mimic = "own") => percent(sharesAt(currentSet(), "one mimic", mimic, lam).found);
+const verdict = (before, after) => (after > before ? "more" : after < before ? "fewer" : "as many");
+
+const STEPS_OF_ESSAY = [
+  {
+    name: "Predict",
+    says: () =>
+      guessing()
+        ? `With H+ alone, ${rightsAt(0)} of the first ${K} passages are right (each ${currentSet().means.right}). Subtract the mimic, at λ = 1: will more be right, as many, or fewer?`
+        : place.guess
+          ? `Your guess: ${place.guess}. Now drag λ to 1 and see.`
+          : "This step is a guess, made at λ = 0, before anything is subtracted.",
+    does: () => (guessing() ? GUESSES.map((one) => [one, { guess: one }]) : place.guess ? next() : [["guess", again], ...next()]),
+  },
+  {
+    name: "Drag to 1",
+    says: () => {
+      if (!near(1) || place.mimic !== "own") return "Drag λ from 0 to 1, the paper’s value, and watch which passages leave the list.";
+      const [before, after] = [rightsAt(0), rightsAt(1)];
+      const came = verdict(before, after);
+      const guess = !place.guess ? "" : place.guess === came ? ", as you guessed" : `; you guessed ${place.guess}`;
+      return `${came[0].toUpperCase()}${came.slice(1)}${guess}: ${before} of ${K} were right, ${after} are. Of all ${currentSet().questions.length} questions, ${foundAt(0)} have a right passage at λ = 0 and ${foundAt(1)} at λ = 1.`;
+    },
+    does: () => (near(1) && place.mimic === "own" ? next() : [["take me to λ = 1", { lam: 1, ...OWN }], ...next()]),
+  },
+  {
+    name: "Swap the mimic",
+    says: () => {
+      if (place.mimic !== "random") return "Is it the right mimic that does it? Subtract the mimic of another question, which has nothing to do with this one.";
+      return `With the wrong mimic ${rightsAt(place.lam, "random")} of ${K} are right; with its own ${rightsAt(place.lam)}. Of all questions, ${foundAt(place.lam, "random")} have a right passage; with their own mimics ${foundAt(place.lam)}.`;
+    },
+    does: () =>
+      place.mimic === "random"
+        ? [["back to its own", OWN], ...next()]
+        : offers(currentQuestion(), "one mimic", "random")
+          ? [["swap the mimic", { form: "one mimic", mimic: "random", lam: place.lam || 1 }], ...next()]
+          : next(),
+  },
+  {
+    name: "Go to −1 and 2",
+    says: () => {
+      if (onWorm()) return "The question is about osteoporosis. Its fifth passage is a case report of a worm in an eye (ocular thelaziasis).";
+      const own = place.mimic === "own" && place.form === "one mimic";
+      if (own && near(-1)) return `Added, the mimic leaves ${rightsAt(-1)} of ${K} right, and ${foundAt(-1)} of all questions with a right passage. Subtracted (λ = 1): ${rightsAt(1)}, and ${foundAt(1)}.`;
+      if (own && near(2)) return `${rightsAt(2)} of ${K} are right, and ${foundAt(2)} of all questions have a right passage. Look at their titles: what have they to do with the question?`;
+      const adds = least(currentSet(), "one mimic") < 0 ? "At λ = −1 the mimic is added instead of subtracted. " : "";
+      return `${adds}At λ = 2 the mimic counts twice as much as H+. Go there.`;
+    },
+    does: () => [...(least(currentSet(), "one mimic") < 0 ? [["λ = −1", { lam: -1, ...OWN }]] : []), ["λ = 2", { lam: 2, ...OWN }], ["a worm in an eye", worm]],
+  },
+];
+const OWN = { form: "one mimic", mimic: "own" };
+
+const next = () => [[`step ${place.step + 1} →`, { step: place.step + 1 }]];
+
+function again() {
+  moved = false;
+  moveTo({ lam: 0, guess: "", ...OWN });
+}
+
+// Until the reader has moved λ, what comes of it is not told.
+const untold = () => place.step <= 2 && !moved && place.lam === 0;
+const guessing = () => untold() && place.step === 1 && !place.guess;
+
+function onWorm() {
+  const there = new URLSearchParams(by("worm").hash.slice(1));
+  return place.q === there.get("q") && near(parseFloat(there.get("lam"))) && place.mimic === "own" && place.form === "one mimic";
+}
+
+function worm() {
+  clearTimeout(pause);
+  location.hash = by("worm").hash;
+}
+
+function showStep() {
+  const step = STEPS_OF_ESSAY[place.step - 1];
+  by("lead").hidden = untold();
+  by("steps").replaceChildren(
+    ...STEPS_OF_ESSAY.map(({ name }, i) => {
+      const button = element("button", "", `${i + 1} `);
+      button.type = "button";
+      button.ariaLabel = `${i + 1} ${name}`;
+      button.append(element("span", "", name));
+      if (i + 1 === place.step) button.setAttribute("aria-current", "step");
+      return button;
+    }),
+  );
+  by("says").textContent = step.says();
+  const names = step.does().map(([name]) => name);
+  // While the slider moves nothing is made anew that has the focus.
+  if (names.join() === [...by("do").children].map((one) => one.textContent).join()) return;
+  const had = by("do").contains(document.activeElement);
+  by("do").replaceChildren(
+    ...names.map((name, i) => {
+      const button = element("button", "", name);
+      button.type = "button";
+      button.addEventListener("click", () => {
+        const [, change] = step.does()[i];
+        if (typeof change === "function") change();
+        else go(change);
+      });
+      return button;
+    }),
+  );
+  if (had) by("do").firstElementChild?.focus();
 }
 
 // The picture.
@@ -276,12 +467,27 @@ function showControls() {
 }
 
 function showTexts() {
+  const set = currentSet();
   const question = currentQuestion();
-  by("text").textContent = question.text;
+  // What is asked comes first: it is the last sentence.
+  const [, story, asks] = question.text.match(/^([\s\S]*[.?!] )?([\s\S]*)$/);
+  by("text").replaceChildren(element("b", "", asks), " ", story || "");
   by("options").replaceChildren(
     ...Object.entries(question.options).map(([letter, option]) => {
       const right = letter === question.answer;
-      return element("li", right ? "answer" : "", `${letter}. ${option}${right ? " ✓ (the key)" : ""}`);
+      const row = element("li", right ? "answer" : "", `${letter}. ${option}${right ? " ✓" : ""}`);
+      if (right) row.append(element("span", "roomy", " (the key)"));
+      return row;
+    }),
+  );
+  by("key").replaceChildren(
+    ...CLASSES.filter((one) => set.means[one]).map((one) => {
+      const row = element("li");
+      row.style.setProperty("--own", `var(${COLOURS[CLASSES.indexOf(one)]})`);
+      const name = element("span", "", one);
+      if (set.means[one] !== one) name.append(element("small", "", `: ${set.means[one]}`));
+      row.append(element("i"), name);
+      return row;
     }),
   );
   by("target").textContent = question.target;
@@ -294,9 +500,7 @@ function showTexts() {
   if (place.form === "several mimics") text = question.several.map((one, i) => `${i + 1}. ${one}`).join(" ");
   by("mimictitle").textContent = place.form === "several mimics" ? "Several H−, as they begin" : heads[place.mimic];
   by("mimictext").textContent = text || "–";
-  const set = currentSet();
   by("written").textContent = set.written;
-  by("means").textContent = CLASSES.filter((one) => set.means[one]).map((one) => (one === set.means[one] ? one : `${one}: ${set.means[one]}`)).join(" · ");
 }
 
 function mimicOf(qid) {
@@ -307,31 +511,133 @@ function mimicOf(qid) {
   return "";
 }
 
-function item(question, i, rank, lam, lines, mark) {
+// A passage.
+
+function card(question, i) {
   const one = data.class[question.start + i];
-  const [title, begins, source, key] = data.passages[data.passage[question.start + i]];
-  const made = element("li", mark === "leaves" ? "gone" : "");
+  const passage = data.passages[data.passage[question.start + i]];
+  const made = element("li");
   made.style.setProperty("--own", `var(${COLOURS[one]})`);
   made.dataset.passage = data.passage[question.start + i];
-  const score = lines.height[i] - lam * lines.slope[i];
-  made.append(element("span", "score", `S = ${score.toFixed(3)}`));
-  made.append(element("span", "chip", CLASSES[one]));
-  made.querySelector(".chip").title = currentSet().means[CLASSES[one]] || "";
-  if (mark) made.append(element("span", "mark", mark));
-  const { name, link } = data.sources[source];
+  const summary = element("summary");
+  summary.append(element("span", "chip", CLASSES[one]), element("span", "mark"), element("span", "title"));
+  if (!(passage[0] && passage[1])) summary.classList.add("alone");
+  else summary.append(element("span", "begins", passage[1]));
+  const open = element("details");
+  open.append(summary);
+  open.addEventListener("toggle", () => {
+    if (open.open && !open.querySelector(".why")) open.append(whyOf(question, i, one, passage));
+    if (shown) tellSums();
+  });
+  made.append(open);
+  return made;
+}
+
+function nameOf([title, begins]) {
   // A textbook's title is "chapter -- section -- ...": the section is what tells passages apart.
-  const [chapter, ...sections] = title.split(" -- ");
-  made.append(element("span", "title", `${rank}. ${sections.join(" › ") || title || begins}`));
-  if (sections.length) made.append(element("span", "chapter", `in: ${chapter}`));
-  const more = element("span", "begins", title ? `${begins} ` : "");
+  const [, ...sections] = title.split(" -- ");
+  return sections.join(" › ") || title || begins;
+}
+
+function update(made, i, rank, lam, lines, mark) {
+  const question = shown.question;
+  const passage = data.passages[data.passage[question.start + i]];
+  made.className = mark === "leaves" ? "gone" : "";
+  if (onWorm() && passage[1].includes("thelaziasis")) made.className = "found";
+  made.querySelector(".mark").textContent = mark;
+  made.querySelector(".title").textContent = `${rank}. ${nameOf(passage)}`;
+  made.sum = [lines.height[i], lines.slope[i], lam];
+}
+
+function tellSums() {
+  for (const sum of document.querySelectorAll(".sum")) {
+    const [height, slope, lam] = sum.closest("li").sum;
+    const sign = lam < 0 ? "+" : "−";
+    const first = place.form === "question added" ? "cos(d, H+) + cos(d, question)" : "cos(d, H+)";
+    sum.textContent = `S = ${first} ${sign} ${Math.abs(lam).toFixed(2)} · cos(d, mimic) = ${height.toFixed(3)} ${sign} ${Math.abs(lam).toFixed(2)} · ${slope.toFixed(3)} = ${(height - lam * slope).toFixed(3)}`;
+  }
+}
+
+function whyOf(question, i, one, [title, begins, source, key]) {
+  const made = element("div", "why");
+  const set = currentSet();
+  const said = question.said.filter(([at]) => at === i);
+  const spans = said.filter(([, , start]) => start >= 0).map(([, , start, end]) => [start, end]);
+  if (said.length) {
+    const named = said.map(([, letter]) => `${letter}. ${question.options[letter]}${letter === question.answer ? " (the key)" : ""}`);
+    made.append(element("p", "", `It supports ${named.join(" and ")}: two readings agreed.`));
+    const options = said.map(([, letter]) => question.options[letter]);
+    const text = element("p");
+    const some = spans.length ? pieces(begins, spans, "mark") : pieces(begins, wordsOf(options, begins), "u");
+    if (begins) text.append(...some);
+    made.append(text);
+    const words = !begins
+      ? "Of this source only the title may be shown."
+      : spans.length
+        ? "Lit: the words that the first reading copied."
+        : `The words that it copied come later than this beginning.${text.querySelector("u") ? " Underlined: words of the option." : ""}`;
+    made.append(element("p", "soft", words));
+  } else {
+    const means = set.means[CLASSES[one]] || CLASSES[one];
+    const unseen = one === NOT_JUDGED && set.judged_at.length;
+    made.append(element("p", "", unseen ? "Nobody has judged this passage for this question, so it does not count as right." : `${means[0].toUpperCase()}${means.slice(1)}.`));
+    if (title && begins) made.append(element("p", "", begins));
+  }
+  if (title) made.append(element("p", "soft", title.split(" -- ").join(" › ")));
+  const from = element("p", "", "From: ");
+  const { name, link } = data.sources[source];
   const anchor = element("a", "", name);
   if (link && key) {
     anchor.href = link.replace("*", key);
     anchor.rel = "noopener";
-    more.append(anchor);
-  } else more.append(name);
-  made.append(more);
+    from.append(anchor);
+  } else from.append(name);
+  made.append(from, element("p", "soft sum"));
   return made;
+}
+
+function wordsOf(options, text) {
+  // Where words of the options are in a text: long ones, as whole words, whatever their case.
+  const words = new Set(options.flatMap((one) => one.toLowerCase().match(/\p{L}{5,}/gu) || []));
+  return [...text.matchAll(/\p{L}+/gu)].filter(([word]) => words.has(word.toLowerCase())).map((found) => [found.index, found.index + found[0].length]);
+}
+
+function pieces(text, spans, tag) {
+  const made = [];
+  let at = 0;
+  for (const [start, end] of [...spans].sort((a, b) => a[0] - b[0])) {
+    if (start < at) continue; // two options by the same words
+    made.push(text.slice(at, start), element(tag, tag === "u" ? "named" : "", text.slice(start, end)));
+    at = end;
+  }
+  return [...made, text.slice(at)];
+}
+
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+function arrange(list, order, cardOf, animated) {
+  // The cards of a list in a new order: those that stay move there, new ones come in.
+  const known = new Map([...list.children].map((one) => [one.dataset.passage, one]));
+  const cards = order.map((i, r) => {
+    const made = known.get(String(data.passage[shown.question.start + i])) || card(shown.question, i);
+    cardOf(made, i, r);
+    return made;
+  });
+  const same = cards.length === list.children.length && cards.every((one, r) => one === list.children[r]);
+  if (same) return;
+  const moves = animated && !still.matches && known.size;
+  const before = moves ? new Map(cards.map((one) => [one, known.get(one.dataset.passage) ? one.getBoundingClientRect().top : null])) : null;
+  if (moves) cards.forEach((one) => one.getAnimations().forEach((running) => running.cancel()));
+  const focused = cards.find((one) => one.contains(document.activeElement)) ? document.activeElement : null;
+  list.replaceChildren(...cards);
+  focused?.focus({ preventScroll: true });
+  if (!moves) return;
+  for (const one of cards) {
+    const was = before.get(one);
+    const way = was === null ? 0 : was - one.getBoundingClientRect().top;
+    const from = was === null ? { opacity: 0, transform: "translateX(24px)" } : { transform: `translateY(${way}px)` };
+    if (was === null || way) one.animate([from, { opacity: 1, transform: "none" }], { duration: 380, easing: "ease-out" });
+  }
 }
 
 let shown = null; // lines and breakpoints of the question that is shown
@@ -339,18 +645,9 @@ let shown = null; // lines and breakpoints of the question that is shown
 function showQuestion() {
   const question = currentQuestion();
   const lines = linesOf(question, place.form, place.mimic);
-  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K) };
-  const ticks = by("ticks");
-  ticks.setAttribute("viewBox", "0 0 1000 18");
-  ticks.replaceChildren();
-  for (const at of shown.changes) {
-    draw(ticks, "line", { x1: at * 500, x2: at * 500, y1: 0, y2: 9, stroke: "var(--ink)", "stroke-width": 1.5, "vector-effect": "non-scaling-stroke" });
-  }
-  ticks.setAttribute("aria-label", `The top five changes at λ = ${shown.changes.map((x) => x.toFixed(3)).join(", ")}`);
-  for (const [at, name] of marks()) {
-    const line = draw(ticks, "line", { x1: at * 500, x2: at * 500, y1: 0, y2: 16, stroke: "var(--accent)", "stroke-width": 3, "vector-effect": "non-scaling-stroke" });
-    draw(line, "title", {}, name);
-  }
+  if (shown?.question !== question) for (const id of ["before", "after"]) by(id).replaceChildren();
+  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, held(currentSet(), place.form)) };
+  by("lam").min = least(currentSet(), place.form);
   showTexts();
   showLambda();
 }
@@ -363,102 +660,164 @@ function marks() {
   return found;
 }
 
+const signed = (lam) => lam.toFixed(2).replace("-", "−");
+
 function showLambda() {
   const { question, lines, before, changes } = shown;
-  const after = topAt(question, lines, place.lam, K);
+  if (place.lam !== 0) moved = true;
+  const known = place.lam >= held(currentSet(), place.form);
+  const after = known ? topAt(question, lines, place.lam, K) : before;
   by("lam").value = place.lam;
-  by("lamout").textContent = place.lam.toFixed(2);
-  by("afterlam").textContent = `λ = ${place.lam.toFixed(2)}`;
-  by("before").replaceChildren(...before.map((i, r) => item(question, i, r + 1, 0, lines, after.includes(i) ? "" : "leaves")));
-  by("after").replaceChildren(...after.map((i, r) => item(question, i, r + 1, place.lam, lines, before.includes(i) ? "" : "new")));
+  by("lam").setAttribute("aria-valuetext", `λ = ${signed(place.lam)}`);
+  by("lamout").textContent = signed(place.lam);
+  by("afterlam").textContent = `λ = ${signed(place.lam)}`;
+  by("contrast").textContent = place.lam < 0 ? "Mimic added" : "With contrast";
+  arrange(by("before"), before, (made, i, r) => update(made, i, r + 1, 0, lines, after.includes(i) ? "" : "leaves"), false);
+  if (!known) showCounted();
+  else arrange(by("after"), after, (made, i, r) => update(made, i, r + 1, place.lam, lines, before.includes(i) ? "" : "new"), true);
+  tellSums();
+  by("counted").hidden = known;
   const count = (top) => top.filter((i) => GOOD.has(data.class[question.start + i])).length;
-  const means = currentSet().means.right;
   const start = STARTS[place.form];
   by("start").textContent = start;
-  by("told").textContent = `“right” (${means}): ${count(before)} of ${K} by ${start}, ${count(after)} of ${K} at λ = ${place.lam.toFixed(2)}`;
+  by("told").textContent = `right: ${count(before)} of ${K} by ${start}, ${known ? count(after) : rightsAt(place.lam)} of ${K} at λ = ${signed(place.lam)}`;
   const past = changes.filter((at) => at <= place.lam).length;
   const green = marks().map(([, name]) => name).join("; ");
-  by("changes").textContent = `The set of five changes ${changes.length} times between λ = 0 and 2, ${past} of them up to here: the black ticks under the slider. Green: ${green}.`;
+  by("changes").textContent = `The set of five changes ${changes.length} times between λ = ${signed(held(currentSet(), place.form)).slice(0, -3)} and ${LAM_MAX}, ${past} of them up to here: the black ticks under the slider. Green: ${green}.`;
   // Not disabled, which would take the focus away: pressed without a change ahead, they do nothing.
   by("back").setAttribute("aria-disabled", nextChange(-1) === null);
   by("next").setAttribute("aria-disabled", nextChange(1) === null);
-  showCurve();
+  showStep();
+  showCurves();
   showPolar();
 }
 
-function showCurve() {
-  const set = currentSet();
-  const svg = by("curve");
+function showCounted() {
+  // How many were right, where which passages they were is not kept.
+  const rights = rightsAt(place.lam);
+  by("after").replaceChildren(
+    ...Array.from({ length: K }, (_, i) => {
+      const made = element("li", "counted");
+      made.style.setProperty("--own", `var(${i < rights ? "--right" : "--unjudged"})`);
+      made.append(element("span", "chip", i < rights ? "right" : "not right"));
+      return made;
+    }),
+  );
+}
+
+// The slider and both charts have one axis: half a thumb inside the box at either end.
+
+const THUMB = 20;
+function axisOf(svg, height) {
+  const width = svg.getBoundingClientRect().width || 600;
+  const from = least(currentSet(), place.form);
   svg.replaceChildren();
-  const phone = matchMedia("(max-width: 720px)").matches;
-  const [left, top, width, height] = [40, 14, phone ? 310 : 505, 244];
-  svg.setAttribute("viewBox", `0 0 ${left + width + 12} 300`);
-  const x = (lam) => left + (lam / LAM_MAX) * width;
-  const y = (share) => top + height * (1 - share);
-  const points = curveOf(set, place.form, place.mimic);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.style.height = `${height}px`;
+  return { width, x: (lam) => THUMB / 2 + ((lam - from) / (LAM_MAX - from)) * (width - THUMB), ticks: [-1, -0.5, 0, 0.5, 1, 1.5, 2].filter((lam) => lam >= from) };
+}
+
+const isPhone = () => matchMedia("(max-width: 820px)").matches;
+
+function showTicks() {
+  const svg = by("ticks");
+  const { x, ticks } = axisOf(svg, 24);
+  for (const at of shown.changes) draw(svg, "line", { x1: x(at), x2: x(at), y1: 0, y2: 7, stroke: "var(--ink)", "stroke-width": 1.5 });
+  for (const [at, name] of marks()) {
+    const line = draw(svg, "line", { x1: x(at), x2: x(at), y1: 0, y2: 10, stroke: "var(--accent)", "stroke-width": 3 });
+    draw(line, "title", {}, name);
+  }
+  nameTicks(svg, x, ticks, 22);
+  svg.setAttribute("aria-label", `The top five changes at λ = ${shown.changes.map((at) => at.toFixed(3)).join(", ")}`);
+}
+
+function nameTicks(svg, x, ticks, y) {
+  for (const lam of ticks) draw(svg, "text", { x: x(lam), y, "text-anchor": "middle", class: "soft" }, String(lam).replace("-", "−"));
+}
+
+function showCurves() {
+  const set = currentSet();
   const here = sharesAt(set, place.form, place.mimic, place.lam);
-  showUnjudged(set, here.shares[NOT_JUDGED]);
+  const points = curveOf(set, place.form, place.mimic);
+  showTicks();
+  showLine(set, points, here);
+  showBands(set, points);
+  showUnjudged(set, here.shares ? here.shares[NOT_JUDGED] : 0);
+}
+
+function pathOf(points, x, y) {
+  return points.map((p, i) => `${i ? "L" : "M"}${x(p.lam)},${y(p.found)}`).join("");
+}
+
+function grid(svg, axis, top, height, shares) {
+  for (const share of shares) {
+    const y = top + height * (1 - share);
+    draw(svg, "line", { x1: axis.x(axis.ticks[0]), x2: axis.x(LAM_MAX), y1: y, y2: y, stroke: "var(--line)" });
+    draw(svg, "text", { x: 0, y: y + 4, "text-anchor": "end", class: "soft" }, `${100 * share} %`);
+  }
+  for (const lam of axis.ticks) draw(svg, "line", { x1: axis.x(lam), x2: axis.x(lam), y1: top, y2: top + height, stroke: "var(--line)" });
+}
+
+function showLine(set, points, here) {
+  const svg = by("curve");
+  const [top, height] = [6, isPhone() ? 34 : 62];
+  const axis = axisOf(svg, top + height + 6);
+  const y = (share) => top + height * (1 - share);
+  grid(svg, axis, top, height, [0, 0.5, 1]);
+  const start = sharesAt(set, place.form, place.mimic, 0);
+  const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${percent(start.found)} at λ = 0, ${percent(here.found)} at λ = ${signed(place.lam)}`;
+  svg.setAttribute("aria-label", untold() ? "Empty until λ moves: the result over all questions" : caption);
+  if (untold()) {
+    by("over").textContent = `Here, once λ moves: the result over all ${here.n} questions of ${set.title.split(",")[0]}.`;
+    return;
+  }
+  const other = place.mimic !== "own";
+  if (other) draw(svg, "path", { d: pathOf(curveOf(set, place.form, "own"), axis.x, y), fill: "none", stroke: "var(--edge)", "stroke-width": 1.5 });
+  // Beyond what was judged the line falls also because nobody looked.
+  const last = set.judged_at.length ? set.judged_at[set.judged_at.length - 1] : LAM_MAX;
+  draw(svg, "path", { d: pathOf(points.filter((p) => p.lam <= last + 1e-9), axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 2 });
+  draw(svg, "path", { d: pathOf(points.filter((p) => p.lam >= last - 1e-9), axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 2, "stroke-dasharray": "4 4" });
+  // Below what the lists are known for: what was measured there.
+  const below = place.mimic === "own" && axis.ticks[0] < held(set, place.form) ? [...set.added, held(set, place.form)].map((lam) => ({ lam, ...sharesAt(set, place.form, "own", lam) })) : [];
+  draw(svg, "path", { d: pathOf(below, axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": "1 3" });
+  for (const p of below) draw(svg, "circle", { cx: axis.x(p.lam), cy: y(p.found), r: 3, fill: "var(--ink)" });
+  draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height + 6, stroke: "var(--accent)", "stroke-dasharray": "3 3" });
+  draw(svg, "circle", { id: "dot", cx: axis.x(place.lam), cy: y(here.found), r: 5, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
+  by("over").textContent = `${caption}.${other ? " Grey: own mimic." : ""}`;
+}
+
+function showBands(set, points) {
+  const svg = by("bands");
+  const [top, height] = [6, 170];
+  const axis = axisOf(svg, top + height + 20);
+  const y = (share) => top + height * (1 - share);
   const base = points.map(() => 0);
-  const thin = [];
-  const thick = [];
+  const names = [];
+  grid(svg, axis, top, height, [0, 0.5, 1]);
   CLASSES.forEach((name, c) => {
     if (!points.some((p) => p.shares[c] > 0)) return;
-    const low = points.map((p, i) => `${x(p.lam)},${y(base[i])}`);
-    const high = points.map((p, i) => `${x(p.lam)},${y(base[i] + p.shares[c])}`).reverse();
+    const low = points.map((p, i) => `${axis.x(p.lam)},${y(base[i])}`);
+    const high = points.map((p, i) => `${axis.x(p.lam)},${y(base[i] + p.shares[c])}`).reverse();
     const area = draw(svg, "polygon", { points: [...low, ...high].join(" "), fill: `var(${COLOURS[c]})`, stroke: "var(--paper)", "stroke-width": 0.8 });
     draw(area, "title", {}, `${name}: ${set.means[name]}`);
-    // The name stands inside the band, where there is most room between its edges and the line; a
-    // thin band's in a corner.
-    let [room, atX, atY] = [0, 0, 0];
-    points.slice(4, -4).forEach((p, i) => {
-      for (const part of [0.5, 0.25, 0.75]) {
-        const height = base[i + 4] + p.shares[c] * part;
-        const free = Math.min(p.shares[c] * Math.min(part, 1 - part), Math.abs(height - p.found));
-        if (free > room) [room, atX, atY] = [free, x(p.lam), y(height)];
-      }
-    });
-    if (room > 0.045) thick.push([name, atX, atY]);
-    else thin.push([name, COLOURS[c]]);
-    points.forEach((p, i) => (base[i] += p.shares[c]));
+    // The name is where its band is thickest; a thin band's is in the list of colours alone.
+    const inner = points.map((p, i) => [p.shares[c], i]).slice(6, -6);
+    const [thick, i] = inner.reduce((a, b) => (b[0] > a[0] ? b : a));
+    if (thick * height > 16) names.push([name, axis.x(points[i].lam), y(base[i] + thick / 2) + 4]);
+    points.forEach((p, j) => (base[j] += p.shares[c]));
   });
-  thin.forEach(([name, colour], i) => {
-    const at = top + height - 18 * i - 12;
-    draw(svg, "rect", { x: left + width - 92, y: at - 10, width: 11, height: 11, fill: `var(${colour})`, stroke: "var(--paper)" });
-    draw(svg, "text", { x: left + width - 76, y: at, class: "inside" }, `${name} (thin)`);
-  });
-  const hit = points.map((p, i) => `${i ? "L" : "M"}${x(p.lam)},${y(p.found)}`).join("");
-  draw(svg, "path", { d: hit, fill: "none", stroke: "var(--paper)", "stroke-width": 5 });
-  draw(svg, "path", { d: hit, fill: "none", stroke: "var(--ink)", "stroke-width": 2 });
-  const last = set.judged_at[set.judged_at.length - 1];
-  if (last !== undefined) {
-    // Beyond what was judged the line falls also because nobody looked.
-    const later = points.filter((p) => p.lam >= last).map((p, i) => `${i ? "L" : "M"}${x(p.lam)},${y(p.found)}`).join("");
-    draw(svg, "path", { d: later, fill: "none", stroke: "var(--paper)", "stroke-width": 2.5, "stroke-dasharray": "4 5" });
-  }
-  for (const [name, atX, atY] of thick) {
-    draw(svg, "text", { x: atX, y: atY + 4, "text-anchor": "middle", class: "inside" }, name);
-  }
-  draw(svg, "text", { x: left + 8, y: y(points[0].found) - 8, class: "inside" }, "questions with a right one");
-  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-    draw(svg, "text", { x: left - 6, y: y(share) + 4, "text-anchor": "end", class: "soft" }, `${100 * share}%`);
-  }
-  for (const lam of [0, 0.5, 1, 1.5, 2]) {
-    draw(svg, "text", { x: x(lam), y: top + height + 16, "text-anchor": "middle", class: "soft" }, lam);
-  }
-  draw(svg, "text", { x: left + width / 2, y: top + height + 34, "text-anchor": "middle", class: "soft" }, "λ");
-  draw(svg, "line", { x1: x(place.lam), x2: x(place.lam), y1: top, y2: top + height, stroke: "var(--ink)", "stroke-dasharray": "3 3" });
-  draw(svg, "circle", { id: "dot", cx: x(place.lam), cy: y(here.found), r: 6, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
-  const percent = (share) => `${(100 * share).toFixed(0)} %`;
-  const start = points[0];
+  for (const [name, atX, atY] of names) draw(svg, "text", { x: atX, y: atY, "text-anchor": "middle", class: "inside" }, name);
+  if (place.lam >= held(set, place.form)) draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height, stroke: "var(--ink)", "stroke-dasharray": "3 3" });
+  nameTicks(svg, axis.x, axis.ticks, top + height + 15);
   const drawn = place.mimic === "own" ? "" : " One draw of another question; docs/results.md has means over several.";
-  const caption = `${here.n} questions of ${set.title}. Line and dot: the share with at least one passage in the top five that is “right” (${set.means.right}): ${percent(start.found)} at λ = 0, ${percent(here.found)} at λ = ${place.lam.toFixed(2)}. Bands: what the five are, on average.${drawn}`;
+  const caption = `Average over ${curveOf(set, place.form, place.mimic)[0].n} questions of ${set.title}, over λ. The colours are those of the passages.${drawn}`;
   by("curvetext").textContent = caption;
   svg.setAttribute("aria-label", caption);
 }
 
 function showUnjudged(set, share) {
   // Where judging was by lambda, what nobody saw counts as not right: say so where it matters.
-  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ")}. Here nobody saw ${(100 * share).toFixed(1)} % of the five, on average over the set: they do not count as right.`;
+  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ").replaceAll("-", "−")}. Here nobody saw ${(100 * share).toFixed(1)} % of the five, on average over the set: they do not count as right.`;
   by("unseen").textContent = set.judged_at.length && share > 0.0005 ? note : "";
 }
 
@@ -476,7 +835,7 @@ function showPolar() {
   const side = Math.sqrt(1 - c * c);
   const R = 80;
   const query = [-place.lam * side, 1 - place.lam * c];
-  const turn = (Math.atan2(place.lam * side, 1 - place.lam * c) * 180) / Math.PI;
+  const turn = Math.abs((Math.atan2(place.lam * side, 1 - place.lam * c) * 180) / Math.PI);
   const length = Math.hypot(...query);
   const scale = Math.min(1, 1.45 / Math.max(length, 1e-9));
   draw(svg, "circle", { cx: 0, cy: 0, r: R, fill: "none", stroke: "var(--line)" });
@@ -488,10 +847,12 @@ function showPolar() {
   arrow(0, -R, "var(--right)", "h+", 0, -10);
   arrow(side * R, -c * R, "var(--wrong)", "mimic", 22, -6);
   const [qx, qy] = [query[0] * R * scale, -query[1] * R * scale];
-  if (place.lam > 0) arrow(qx, qy, "var(--accent)", "query", -4, qy > 0 ? 18 : -10);
-  text.textContent = `cos(h+, mimic) = ${c.toFixed(2)}. At λ = ${place.lam.toFixed(2)} the query h+ − λ · mimic has turned ${turn.toFixed(0)}° away from h+.`;
+  // Near h+ the name of the query goes to the other side of its arrow.
+  if (place.lam !== 0) arrow(qx, qy, "var(--accent)", "query", qx < 0 ? -22 : 26, qy > 0 ? 18 : 4);
+  text.textContent = `cos(h+, mimic) = ${c.toFixed(2)}. At λ = ${signed(place.lam)} the query h+ − λ · mimic has turned ${turn.toFixed(0)}° ${place.lam < 0 ? "towards the mimic" : "away from h+"}.`;
   svg.setAttribute("aria-label", text.textContent);
 }
+
 
 // What a reader does.
 
@@ -506,7 +867,7 @@ function moveTo(changes) {
 let waiting = 0;
 function setLambda(lam) {
   // Every change of the slider, the buttons and the keyboard comes here.
-  place.lam = Math.min(Math.max(lam, 0), LAM_MAX);
+  place.lam = snapped(lam);
   cancelAnimationFrame(waiting);
   waiting = requestAnimationFrame(() => {
     showLambda();
@@ -514,9 +875,26 @@ function setLambda(lam) {
   });
 }
 
+function go(changes) {
+  // What a button of the essay does: lambda travels there, so that the cards are seen to move.
+  const { lam, ...others } = changes;
+  cancelAnimationFrame(waiting);
+  if (Object.keys(others).some((key) => place[key] !== others[key])) moveTo(others);
+  if (lam === undefined || lam === place.lam) return;
+  const [from, start, takes] = [place.lam, performance.now(), still.matches ? 0 : 1200];
+  function travel(now) {
+    const part = takes ? Math.min((now - start) / takes, 1) : 1;
+    place.lam = snapped(part < 1 ? from + (lam - from) * Math.max(part, 0) : lam);
+    showLambda();
+    if (part < 1) waiting = requestAnimationFrame(travel);
+    else tellWhenStill();
+  }
+  waiting = requestAnimationFrame(travel);
+}
+
 function nextChange(direction) {
-  // Null where there is none. A little past the next change, so that rounding cannot tie what changes places there; never
-  // past the change after it.
+  // Null where there is none. A little past the next change, so that rounding cannot tie what
+  // changes places there; never past the change after it.
   const ends = direction > 0 ? shown.changes : [...shown.changes].reverse();
   const ahead = ends.filter((at) => direction * (at - place.lam) > 1e-6);
   if (!ahead.length) return null;
@@ -534,6 +912,13 @@ function listen() {
   by("form").addEventListener("change", (e) => moveTo({ form: e.target.value }));
   by("mimic").addEventListener("change", (e) => moveTo({ mimic: e.target.value }));
   by("lam").addEventListener("input", (e) => setLambda(parseFloat(e.target.value)));
+  by("copy").addEventListener("click", copyLink);
+  by("steps").addEventListener("click", (e) => {
+    const at = [...by("steps").children].indexOf(e.target.closest("button"));
+    if (at < 0) return;
+    moveTo({ step: at + 1 });
+    by("steps").children[at].focus();
+  });
   for (const [id, direction] of [["next", 1], ["back", -1]]) {
     by(id).addEventListener("click", () => {
       const lam = nextChange(direction);
@@ -541,15 +926,23 @@ function listen() {
     });
   }
   window.addEventListener("hashchange", () => {
+    cancelAnimationFrame(waiting);
     readAddress();
     showControls();
     showQuestion();
+    tellWhenStill();
   });
+  const watcher = new ResizeObserver(() => {
+    document.documentElement.style.setProperty("--asked", `${by("asked").offsetHeight}px`);
+    showCurves();
+  });
+  for (const one of [by("asked"), document.querySelector(".play")]) watcher.observe(one);
 }
 
 async function begin() {
   try {
     data = await load();
+    by("controls").open = !isPhone();
     readAddress();
     showControls();
     showQuestion();
