@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import tomllib
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 import lib
 from lib.base import paths
 from lib.notebooks import HIDDEN, NOTEBOOKS
+from lib.pages.render import reading_order
 from tools import build_site
 from tools.build_site import Assembly, sources
 
@@ -249,3 +251,14 @@ def outputs_of(output: dict) -> tuple[str, str]:
     data = output.get("data", {})
     html, text = data.get("text/html", ""), data.get("text/markdown", "")
     return html, text if "<table" in html else f"{text}{html}"
+
+
+def test_part_one_is_the_same_on_the_site_and_in_the_readme():
+    order = reading_order()
+    told = order.loc[order["part"] == "I", "notebook"].tolist()
+    site = tomllib.loads((paths.ROOT / "docs" / "site" / "site.toml").read_text(encoding="utf-8"))
+    (first,) = [
+        one["pages"] for one in site["section"] if one.get("title", "").startswith("Part I:")
+    ]
+    assert [Path(page).stem for page in first] == told
+    assert set(order["notebook"]) == set(NOTEBOOKS)
