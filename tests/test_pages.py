@@ -246,6 +246,15 @@ def test_what_the_first_page_calls_the_surprise_is_in_the_tables():
     assert kept == sorted(kept) and len(set(kept)) == 4
     answers = declared("masked").set_index(["arm", "baseline"])
     assert answers.loc[("chr@1", "chr+rotation@1"), "high"] < 0
+    fresh = read("ddx_real_lambda").where(subset="all")
+    assert fresh.get("p_at_5", arm="chr@1") > fresh.get("p_at_5", arm="chr+rotation@1")
+
+
+@pytest.mark.parametrize("study", ["masked", "real", "ddx_fresh"])
+def test_no_declared_test_finds_a_gain_at_a_small_lambda(study):
+    tests = declared(study)
+    small = tests[tests["arm"].str.fullmatch(r"chr@0\.\d+") & (tests["baseline"] == "hplus")]
+    assert len(small) and "SUPPORTED" not in set(small["verdict"])
 
 
 def test_every_declared_test_is_listed_with_its_verdict_and_nothing_else_has_one():
