@@ -146,6 +146,29 @@ def test_ctrl_c_ends_within_seconds_without_a_traceback(code, marker, times, own
     assert times > 1 or b"the same command goes on from here" in said
 
 
+SWALLOWED = """
+import signal, time
+import lib.base
+from lib.base.command import set_up
+set_up()
+class Lock:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+lock = Lock()
+del lock
+print("went on", flush=True)
+"""
+
+
+def test_ctrl_c_in_a_finalizer_ends_the_process_too():
+    """Python prints what a finalizer raises, and goes on: Ctrl-C would be lost."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SWALLOWED], cwd=paths.ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 130 and "went on" not in ended.stdout
+    assert "Traceback" not in ended.stderr and "stopped" in ended.stderr.casefold()
+
+
 # notebooks ---------------------------------------------------------------------------------------
 
 CELLS = {

@@ -106,14 +106,16 @@ def _raised_by_us(spec: TracebackType | None) -> bool:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """The handler of Ctrl-C. In the middle of an import the process ends at once.
+    """The handler of Ctrl-C. In the middle of an import or a finalizer the process ends at once.
 
-    A compiled module that is being loaded swallows a KeyboardInterrupt, or crashes. Finished work
-    is kept, as when a process is killed.
+    A compiled module that is being loaded swallows a KeyboardInterrupt, or crashes; of a finalizer,
+    or of the threads' own end, Python prints it and goes on. Finished work is kept, as when a
+    process is killed.
     """
     place = frame
     while place is not None:
-        if place.f_code.co_filename == "<frozen importlib._bootstrap>":
+        importing = place.f_code.co_filename == "<frozen importlib._bootstrap>"
+        if importing or place.f_code.co_name in ("__del__", "_shutdown"):
             os.write(2, f"{_STOPPED}\n".encode())
             os._exit(128 + number)
         place = place.f_back
