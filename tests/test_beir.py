@@ -11,6 +11,7 @@ import pytest
 
 from lib import beir
 from lib.base import paths
+from lib.base.provenance import read_result, write_result
 from lib.embed import HashEncoder
 from lib.forms import read_qrels
 from tests.fault_server import FaultServer, completion
@@ -152,6 +153,17 @@ def test_each_retriever_of_the_papers_table_has_a_row_and_each_set_a_prompt():
     assert set(retrievers["name"]) == set(base["model"])
     assert set(sets["paper"]) == set(base["dataset"]) - {"Average"}
     assert all((paths.ROOT / "lib/llm/prompts" / f"{name}.txt").exists() for name in sets["prompt"])
+
+
+def test_what_is_kept_joins_rows_that_knew_no_precision(tmp_path, own_folders):
+    table = command(write(tmp_path / "a"), "--encoder", "bm25", out=tmp_path / "out").reset_index()
+    older = table.drop(columns="precision").assign(set="other")
+    write_result(older, "beir", "open", code=["lib.beir"], data=[])
+    for _ in range(2):
+        beir.keep(table.fillna(""))
+    found = read_result("beir", "open")[0]
+    assert found["set"].tolist() == ["other", "other", "a", "a"]
+    assert list(found.columns) == list(table.columns)
 
 
 def test_a_set_that_is_not_there_is_an_error_with_the_next_step(tmp_path, monkeypatch, capsys):
