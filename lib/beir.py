@@ -213,7 +213,8 @@ def keep(table: pd.DataFrame) -> Path:
     """Put the rows into ``data/results/open/beir.csv``; those of other searches stay."""
     try:
         before = read_result("beir", "open")[0].reindex(columns=table.columns)
-        before = before.fillna({"precision": "", "writer": ""})
+        named = ["precision", "writer"]
+        before[named] = before[named].astype(object).fillna("")
         here = pd.MultiIndex.from_frame(before[_KEYS]).isin(pd.MultiIndex.from_frame(table[_KEYS]))
         table = pd.concat([before[~here], table], ignore_index=True)
     except FileNotFoundError:
