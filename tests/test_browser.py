@@ -109,6 +109,11 @@ def opened_page(driver, place: str = ""):
     return driver
 
 
+def texts_at(driver, selector: str) -> list[str]:
+    """What is written at a selector: nothing as long as it is not there."""
+    return [found.text for found in driver.find_elements("css selector", selector)]
+
+
 def address_lambda(driver) -> float:
     """The lambda that the page's address has."""
     return float(re.search(r"lam=(-?[\d.]+)", driver.current_url)[1])
@@ -290,7 +295,7 @@ def test_a_passage_opens_to_show_why_it_counts(browse, explored):
     driver = opened_page(browse(*SIZES["wide"]), "#set=medqa&q=0890&lam=0")
     heads = driver.find_elements("css selector", "#before summary")
     heads[0].send_keys(Keys.ENTER)
-    why = until(lambda: driver.find_element("css selector", "#before .why").text)
+    (why,) = until(lambda: texts_at(driver, "#before .why"))
     assert "It supports A. Alendronate (the key)" in why
     assert "= 0.866" in why  # the score, as a sum of its two cosines
     script = """
@@ -304,7 +309,7 @@ def test_a_passage_opens_to_show_why_it_counts(browse, explored):
     qid, at = driver.execute_script(script)
     opened_page(driver, f"#set=medqa&q={qid}&lam=0")
     driver.find_elements("css selector", "#before summary")[at].click()
-    assert len(until(lambda: driver.find_element("css selector", "#before .why mark").text)) > 15
+    assert len(until(lambda: texts_at(driver, "#before .why mark"))[0]) > 15
     # It stays open while it moves.
     driver.execute_script("place.lam = 0.1; showLambda();")
     assert driver.find_elements("css selector", "#before details[open] mark")
@@ -740,6 +745,6 @@ def saved_with(driver, file: Path, text: str) -> bool:
     """Save the notebook; whether its file then has a text."""
     from selenium.webdriver.common.keys import Keys
 
-    driver.find_element("css selector", ".jp-Notebook").send_keys(Keys.CONTROL, "s")
+    driver.find_element("css selector", "body").send_keys(Keys.CONTROL, "s")
     time.sleep(2)
     return text in file.read_text(encoding="utf-8")
