@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.notebooks import HIDDEN
+from lib.pages.render import reading_order
 
 SITE = paths.ROOT / "docs" / "site"
 BUILD = paths.ROOT / "build"
@@ -74,10 +74,6 @@ class Assembly:
             return self._linked(text, name)
         book = json.loads(text)
         for cell in book["cells"]:
-            # JupyterLab's way to hide code, and that of books.
-            tags = cell["metadata"].setdefault("tags", [])
-            if cell["metadata"].get("jupyter", {}).get("source_hidden") and HIDDEN not in tags:
-                tags.append(HIDDEN)
             cell["source"] = self._prose(cell, "source", name, cell["cell_type"] == "markdown")
             for output in cell.get("outputs", []):
                 data = output.get("data", {})
@@ -140,11 +136,11 @@ class Assembly:
     def sections(self) -> list[tuple[str, list[str]]]:
         """The navigation: titles of sections, each with its pages."""
         plan = self.plan["section"]
-        named = [name for section in plan for name in self._named(section.get("pages", []))]
+        named = [name for section in plan for name in self._own(section)]
         left = sorted(self.pages.keys() - {*named, STORY})
         found = []
         for section in plan:
-            own = self._named(section.get("pages", []))
+            own = self._own(section)
             own += [name for name in left if fnmatch(name, section.get("rest", ""))]
             left = [name for name in left if name not in own]
             if own:
@@ -152,6 +148,14 @@ class Assembly:
         if left:
             raise ValueError(f"no section of site.toml takes {left}")
         return found
+
+    def _own(self, section: dict) -> list[str]:
+        """The pages that a section names, and the notebooks of its ``part`` of the README's list."""
+        order = reading_order()
+        part = order.loc[order["part"] == section.get("part"), "notebook"]
+        return self._named(
+            [*section.get("pages", []), *(f"notebooks/{name}.ipynb" for name in part)]
+        )
 
     def _named(self, patterns: Iterable[str]) -> list[str]:
         found: list[str] = []
