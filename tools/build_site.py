@@ -150,7 +150,7 @@ class Assembly:
         return found
 
     def _own(self, section: dict) -> list[str]:
-        """The pages that a section names, and the notebooks of its ``part`` of the README's list."""
+        """The pages that a section names, and the notebooks of its ``part`` of the README."""
         order = reading_order()
         part = order.loc[order["part"] == section.get("part"), "notebook"]
         return self._named(
