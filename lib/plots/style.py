@@ -205,7 +205,7 @@ def label_ends(axis, ends: Sequence[tuple[float, float, str, str]]) -> None:
     left, right = axis.get_xlim()
     for x, y, text, colour in ends:
         if x < right - 0.05 * (right - left):
-            note(axis, x, y, text, (5, 0), va="center", color=ink(colour))
+            note(axis, x, y, text, (5, 2), va="bottom", color=ink(colour))
     ends = [end for end in ends if end[0] >= right - 0.05 * (right - left)]
     if not ends:
         return
