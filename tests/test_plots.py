@@ -132,6 +132,14 @@ def test_three_lambdas_are_marked_and_equal_ones_share_a_line():
     assert len(other.lines) == 1 and texts(other) == ["paper, yours"]
 
 
+def test_a_line_that_ends_early_is_named_there_and_no_thin_line_leads_across_others():
+    axis = style.pyplot().figure().add_subplot()
+    axis.set(xlim=(0, 1), ylim=(0, 1))
+    style.label_ends(axis, [(0.5, 0.8, "early", "black"), (1, 0.2, "late", "black")])
+    assert {text.get_text(): text.xy[0] for text in axis.texts} == {"early": 0.5, "late": 1}
+    assert [min(line.get_xdata()) for line in axis.lines] == [1]
+
+
 # dots with intervals ------------------------------------------------------------------------------
 
 
@@ -181,6 +189,22 @@ def test_what_nobody_declared_is_drawn_without_any_verdict():
     assert legend_of(holm) == {"p < 0.05 (Holm)", "p ≥ 0.05 (Holm)"}
 
 
+def test_an_axis_of_differences_says_what_its_sides_mean():
+    table = differences(panel=["one", "two", "one", "two"])
+    each = {"one": "← worse · better →", "two": "← better · worse →"}
+    for sides, said in ((each, list(each.values())), ("← less", ["← less"] * 2), ("", ["", ""])):
+        figure = plots.plot_differences(table, "x", sides=sides)
+        assert [axis.get_xlabel() for axis in figure.axes] == said
+
+
+def test_what_a_figure_of_methods_compares_is_in_colour_and_the_rest_grey():
+    methods = ["standard", "hplus", "chr", "chr_given", "chr+rotation", "random", "my_own"]
+    rows = figures.method_rows(pd.DataFrame({"method": methods, "dataset": "mmlu"}), lam=0.4)
+    colours = rows.set_index("method")["colour"]
+    assert set(colours[colours == GREY].index) == {"standard", "chr+rotation", "random"}
+    assert colours["hplus"] == COLOURS["hplus"] and colours["chr"] == COLOURS["chr"]
+
+
 # stacked composition ------------------------------------------------------------------------------
 
 
@@ -212,6 +236,16 @@ def test_bands_add_up_to_one_below_a_line_with_its_band():
     below = legend.get_title().get_text()
     assert below.endswith("black: P@7 with its 95 % band; dashed: the question alone; n = 9")
     assert legend_of(figure) == {name for name, _ in plots.POOLED.values()}
+
+
+def test_few_passages_for_a_wrong_option_have_a_scale_of_their_own():
+    shares = {"right": 0.2, "wrong": 0.01, "topic": 0.49, "rest": 0.3}
+    table = pd.DataFrame({"family": ["chr"] * 2 + ["chr+rotation"] * 2, "lambda": [0, 1] * 2})
+    figure = figures.plot_support(table.assign(n=9, **shares), lam=0.4, dev=0.2)
+    above, _, below, _ = figure.axes
+    assert panel_titles_of(figure)[:2] == ["CHR", "matched rotation"]
+    assert above.get_ylim() == (0, 1) and 0.01 < below.get_ylim()[1] < 0.02
+    assert legend_of(figure) == {name for name, _ in figures.SUPPORTS.values()}
 
 
 def test_dev_chooses_for_a_family_and_for_the_controls_of_plain_contrast():
@@ -277,8 +311,19 @@ def test_titles_follow_their_tables():
     assert caption("contrast", alone, k=7, where=" on x") == (
         "At λ = 1 P@7 on x falls from 0.50 to 0.20"
     )
-    verdicts = pd.DataFrame({"verdict": ["AGAINST", "AGAINST", "SUPPORTED"]})
-    assert caption("verdicts", verdicts) == "Of 3 declared tests 2 AGAINST and 1 SUPPORTED"
+    tests = pd.DataFrame({"verdict": ["AGAINST", "AGAINST", "SUPPORTED"]})
+    tests = tests.assign(arm=["chr@1", "chr@1", "hplus"])
+    assert caption("verdicts", tests) == (
+        "CHR at λ = 1 is clearly worse in 2 of 2 declared tests; "
+        "H+ alone is clearly better in 1 of 1 declared tests"
+    )
+
+
+def test_a_minus_in_a_title_is_one():
+    rows = pd.DataFrame({"label": "CHR − matched rotation", "difference": [-0.25], "lam": [1.0]})
+    assert caption("controls", rows) == "CHR minus the matched rotation: −0.25 at λ = 1"
+    lost = pd.DataFrame({"panel": "2020-2025", "method": ["slhyde", "minilm"], "value": [0.1, 0.2]})
+    assert caption("retrievers", lost).endswith("alone: −0.100 on 2020-2025")
 
 
 # files --------------------------------------------------------------------------------------------

@@ -197,28 +197,29 @@ def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int):
     """Why lists change: left h+, h-, the query and all passages, projected on their plane, to
     scale; right the same passages as lines over lambda, S = s_plus - lambda s_minus.
 
-    ``lines`` is ``lines_table``, c = cos(h+, h-). Passages of ``GOOD`` among the k best with
-    H+ alone are larger, or bold, and so are the k best at the paper's lambda, 1.
+    ``lines`` is ``lines_table``, c = cos(h+, h-). Passages of ``GOOD`` among the k best with H+
+    alone are larger, or bold, and so are the k best at the paper's lambda, 1. *Other* are those of
+    neither, and those that nobody judged.
     """
     figure, (plane, over) = pyplot().subplots(1, 2, figsize=(WIDTH, 3.6), width_ratios=(1, 1.25))
     at_one = lines["s_plus"] - lines["s_minus"]
     best = lines.index.isin(at_one.nlargest(k).index)
     lost = lines["class"].isin(GOOD) & lines.index.isin(lines["s_plus"].nlargest(k).index)
-    lines = lines.assign(bold=lost | best)
+    others = lines["class"].replace("not judged", "neither")
+    lines = lines.assign(bold=lost | best, **{"class": others})
     _draw_in_plane(plane, lines, c, at_one[best].min())
     plane.set_title(
-        f"Dots: passages; beyond the dashed line:\nthe first {k} at λ = 1. Large: they, and the\n"
-        f"right among the first {k} with H+ alone.",
+        f"A dot is a passage. Beyond the dashed\nline: the first {k} at λ = 1 (large, and the\n"
+        f"right ones that were first before).",
         y=-0.24,
         fontsize=SMALL,
     )
     named = _draw_over_lambda(over, lines)
     mark_lambdas(over, lam)
-    plus, minus = lines.loc[lost, ["s_plus", "s_minus"]].mean()
     headline(
         figure,
-        f"The right passages are near H+ ({plus:.2f}) and near H− ({minus:.2f}): at λ = 1 they "
-        f"score {plus - minus:.2f}, the first {k} there {at_one[best].mean():.2f}",
+        f"The right passages are near H− too: at λ = 1 they score {at_one[lost].mean():.2f}, "
+        f"the first {k} there {at_one[best].mean():.2f}",
     )
     label_ends(over, named)
     return figure
@@ -241,7 +242,8 @@ def _draw_in_plane(axis, lines: pd.DataFrame, c: float, level: float) -> None:
         across = (rows["s_minus"] - c * rows["s_plus"]) / side
         for bold, size, edge in ((False, 4, "white"), (True, 6, "black")):
             these = rows["bold"] == bold
-            looks = {"color": COLOURS[name], "ms": size, "mec": edge, "mew": 0.7}
+            faint = 0.5 if name == "neither" and not bold else 1
+            looks = {"color": COLOURS[name], "ms": size, "mec": edge, "mew": 0.7, "alpha": faint}
             axis.plot(across[these], rows["s_plus"][these], "o", **looks)
     ends = np.array([-0.9, 0.5])
     axis.plot(ends, (level + side * ends) / (1 - c), color=_QUERY, lw=0.9, ls="--")
@@ -256,9 +258,11 @@ def _draw_over_lambda(axis, lines: pd.DataFrame) -> list[tuple]:
     for name, rows in _by_class(lines):
         start, end = rows["s_plus"], rows["s_plus"] - _TO * rows["s_minus"]
         thin, bold = ~rows["bold"], rows["bold"]
-        axis.plot([0, _TO], [start[thin], end[thin]], color=COLOURS[name], lw=0.7, alpha=0.5)
+        faint = 0.25 if name == "neither" else 0.5
+        axis.plot([0, _TO], [start[thin], end[thin]], color=COLOURS[name], lw=0.7, alpha=faint)
         axis.plot([0, _TO], [start[bold], end[bold]], color=COLOURS[name], lw=2.2, zorder=3)
-        named.append((_TO, end.median(), f"{name} ({len(rows)})", COLOURS[name]))
+        called = "other" if name == "neither" else name
+        named.append((_TO, end.median(), f"{called} ({len(rows)})", COLOURS[name]))
     axis.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, _TO))
     return named
 

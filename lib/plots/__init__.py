@@ -5,6 +5,7 @@ from lib.plots.captions import caption
 from lib.plots.figures import dev_lambdas
 from lib.plots.labels import (
     COLOURS,
+    GREY,
     arms_in_order,
     colours_of,
     label_of,

@@ -7,6 +7,7 @@ captions of figures are the macros of captions.j2; pages have templates of their
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
@@ -126,4 +127,5 @@ def caption(name: str, table: pd.DataFrame, **values) -> str:
 
     AttributeError for a name that is not there.
     """
-    return " ".join(getattr(_captions(), name)(Lookup(table), **values).split())
+    words = " ".join(getattr(_captions(), name)(Lookup(table), **values).split())
+    return re.sub(r"(?<![\w.)])-(?=\d)", "−", words)

@@ -22,13 +22,23 @@ from lib.plots.labels import (
     method_label,
     names_of,
 )
-from lib.plots.primitives import JUDGED, P_AT_5, draw_line, plot_curves, plot_dots, plot_heatmap
+from lib.plots.primitives import (
+    JUDGED,
+    P_AT_5,
+    draw_line,
+    plot_curves,
+    plot_dots,
+    plot_heatmap,
+    stack,
+)
 from lib.plots.style import (
     SMALL,
     WIDTH,
     count_label,
     headline,
+    ink,
     label_ends,
+    legend_below,
     mark_lambdas,
     note,
     pyplot,
@@ -61,11 +71,15 @@ def plot_methods(table: pd.DataFrame, xlabel: str, title: str, lam: float):
 
 
 def method_rows(rows: pd.DataFrame, lam: float) -> pd.DataFrame:
-    """Rows with their colours, sets and methods in the order of all figures, methods by name."""
+    """Rows with sets and methods in the order of all figures, methods by name. Contrast, H+ alone
+    and methods of your own have a colour; all else is grey."""
     methods = in_order_of_arms(rows["method"])
     names = {method: method_label(method, lam) for method in methods}
+    colours = method_colours(methods)
+    for method in colours.keys() & COLOURS.keys() - {"hplus", "chr", "chr_given"}:
+        colours[method] = GREY
     return rows.assign(
-        colour=rows["method"].map(method_colours(methods)),
+        colour=rows["method"].map(colours),
         panel=pd.Categorical(rows["dataset"], in_order(rows["dataset"])),
         row=pd.Categorical(rows["method"].map(names), list(names.values())),
     )
@@ -351,6 +365,32 @@ def plot_outcomes(rows: pd.DataFrame, lam: float, chosen: Mapping[str, float] | 
     return plot_curves(rows, title, panel="panel", ylabel=ylabel, lam=lam, dev=dev, own_scale=rare)
 
 
+def plot_support(shares: pd.DataFrame, lam: float, dev: float):
+    """What the first five passages of an exam question support, over lambda: a panel an arm.
+
+    ``shares``: family, lambda, n, and a share for each of ``SUPPORTS``. Passages for a wrong option
+    are so few that they have a scale of their own below.
+    """
+    families = in_order_of_arms(shares["family"])
+    size = {"figsize": (WIDTH, 4), "height_ratios": (2, 1)}
+    figure, axes = pyplot().subplots(2, len(families), sharex=True, sharey="row", **size)
+    for (above, below), name in zip(axes.T, families, strict=True):
+        group = shares[shares["family"] == name].set_index("lambda").sort_index()
+        stack(above, group[list(SUPPORTS)], SUPPORTS)
+        below.plot(group["wrong"], "o-", ms=3, color=SUPPORTS["wrong"][1], clip_on=False)
+        above.set_title(label_of(name), pad=13)
+        mark_lambdas(above, lam, dev, named=name == families[0])
+        mark_lambdas(below, lam, dev, named=False)
+    axes[0, 0].set(xlim=(0, shares["lambda"].max()), xticks=[0, 0.5, 1], ylim=(0, 1))
+    axes[0, 0].set(yticks=[0, 0.5, 1], ylabel="share of the top 5")
+    axes[1, 0].set(ylim=(0, 1.2 * shares["wrong"].max()))
+    axes[1, 0].locator_params(axis="y", nbins=3)
+    axes[1, 0].set_ylabel("for a wrong\noption, own scale", fontsize=SMALL)
+    legend_below(figure, axes[0, :1], f"λ; {count_label(shares['n'])}")
+    headline(figure, caption("support", shares))
+    return figure
+
+
 # does the loss travel? ----------------------------------------------------------------------------
 
 TRAVELLERS = {
@@ -516,31 +556,36 @@ def _draw_link(axis, start: pd.Series, end: pd.Series, number: int) -> None:
 
 # the audit ----------------------------------------------------------------------------------------
 
+SURE = COLOURS["SUPPORTED"]
+"""What is more than chance."""
+
 
 def plot_p_values(curves: pd.DataFrame, best: pd.DataFrame):
     """Exact McNemar p over the share of discordant questions, for CHR and the next best method.
 
     ``curves``: dataset, line, percent, p, and whether the point is ``independent``: the discordance
-    of answers that have nothing to do with each other, marked by a dot. ``best`` are the margins,
-    a row a line, with the dataset and its n.
+    of answers that have nothing to do with each other, marked by a dot. Blue where p there is at
+    most 0.05. ``best`` are the margins, a row a line, with the dataset and its n.
     """
     counts = best.groupby("dataset", sort=False)["n"].first()
-    figure, axes = pyplot().subplots(1, len(counts), figsize=(WIDTH, 3.6), sharey=True)
+    figure, axes = pyplot().subplots(1, len(counts), figsize=(WIDTH, 3.2), sharey=True)
+    chance, ticks = np.log10(0.05), [1, 0.1, 0.05, 0.01, 0.001, 0.0001]
+    axes[0].set(ylabel="p, exact McNemar (log scale)", ylim=(-4.5, 0.5))
+    axes[0].set_yticks(np.log10(ticks), [f"{tick:g}" for tick in ticks])
     for axis, (dataset, n) in zip(axes, counts.items(), strict=True):
-        rows = curves[curves["dataset"] == dataset]
-        looks = (("#0072B2", "-"), ("#CC79A7", "-"), ("#000000", "--"))
-        lines = rows.set_index("percent").groupby("line", sort=False)
-        for (name, line), (colour, style) in zip(lines, looks, strict=True):
-            axis.plot(line["p"], label=name, color=colour, ls=style)
-            axis.plot(line.loc[line["independent"], "p"], "o", ms=5, color=colour)
-        axis.axhline(0.05, color="black", lw=0.8, ls=":")
-        axis.set(yscale="log", ylim=(1e-6, 1.5), xlim=(0, 70), xlabel="discordant questions, %")
-        axis.yaxis.set_major_formatter("{x:g}")
-        axis.set_title(f"{dataset}, n = {n:,}")
-        # Below, where it covers no curve.
-        axis.legend(loc="upper center", bbox_to_anchor=(0.42, -0.2), handlelength=1.4)
-    axes[0].set(ylabel="p, exact McNemar")
-    note(axes[0], 69, 0.05, "p = 0.05", ha="right", va="bottom")
+        ends = []
+        rows = curves[curves["dataset"] == dataset].assign(height=lambda t: np.log10(t["p"]))
+        for name, line in rows[rows["percent"] <= 70].groupby("line", sort=False):
+            dot = line[line["independent"]].iloc[0]
+            colour = SURE if dot["p"] <= 0.05 else GREY
+            axis.plot(line["percent"], line["height"], color=colour)
+            axis.plot(dot["percent"], dot["height"], "o", ms=5, color=colour)
+            ends.append((70, line["height"].iloc[-1], name, colour))
+        axis.axhspan(-9, chance, color=SURE, alpha=0.07, lw=0)
+        axis.axhline(chance, color="black", lw=0.8, ls=":")
+        axis.set(xlim=(0, 70), xlabel="discordant questions, %", title=f"{dataset}, n = {n:,}")
+        label_ends(axis, ends)
+    note(axes[0], 67, chance, "more than chance", (0, -3), ha="right", va="top", color=ink(SURE))
     headline(figure, caption("p_values", best))
     return figure
 
@@ -569,5 +614,6 @@ def masked_rows(table: pd.DataFrame) -> pd.DataFrame:
     order = list(dict.fromkeys(drawn["row"]))
     drawn["row"] = pd.Categorical(drawn["row"], order)
     drawn["panel"] = pd.Categorical(drawn["panel"], list(panels))
-    colour = drawn["arm"].str.partition("@")[0].map(COLOURS).fillna(GREY)
+    compared = {name: COLOURS[name] for name in ("hplus", "chr")}
+    colour = drawn["arm"].str.partition("@")[0].map(compared).fillna(GREY)
     return drawn.assign(colour=colour)[["panel", "row", "value", "low", "high", "n", "colour"]]

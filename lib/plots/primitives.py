@@ -116,11 +116,17 @@ def _placed(rows: pd.DataFrame, labels: list, series: list, together: bool) -> p
     return rows
 
 
-def plot_differences(table: pd.DataFrame, xlabel: str, title: str = ""):
+def plot_differences(
+    table: pd.DataFrame,
+    xlabel: str,
+    title: str = "",
+    sides: str | Mapping[str, str] = "",
+):
     """Paired differences around zero: columns ``label, difference, low, high, n``.
 
     Without ``label`` a row is called by its ``arm`` and ``baseline``. A column ``panel`` sets
-    differences side by side on one scale. A colour is a verdict: that of ``verdict``, else what
+    differences side by side on one scale. ``sides`` says under the axis what left and right of zero
+    mean, for all panels or for each. A colour is a verdict: that of ``verdict``, else what
     ``p_holm`` leaves. A row with neither is exploratory, and grey: nothing is concluded from it.
     Differences of fewer than six questions have no interval.
     """
@@ -141,7 +147,12 @@ def plot_differences(table: pd.DataFrame, xlabel: str, title: str = ""):
     alone = f"; {kinds.iloc[0]}" if kinds.nunique() == 1 else ""
     bars = "95 % intervals, uncorrected; " if (table["n"] >= FEW).any() else ""
     below = f"{xlabel}\n{bars}{count_label(table['n'])}{alone}"
-    return plot_dots(rows, title, below, levels={"": 0.0}, xlim=None, together=True)
+    figure = plot_dots(rows, title, below, levels={"": 0.0}, xlim=None, together=True)
+    panels = _order(rows.dropna(subset="value")["panel"])
+    for axis, panel in zip(figure.axes, panels, strict=False):
+        means = sides if isinstance(sides, str) else sides[panel]
+        axis.set_xlabel(means, fontsize=SMALL)
+    return figure
 
 
 EXPLORATORY = "exploratory: no verdict"
@@ -210,7 +221,8 @@ def _beside(axis, rows: pd.DataFrame, numbers: bool) -> None:
     ends = rows["high"].where(rows["n"] >= FEW).fillna(rows["value"])
     for row, end in zip(rows.itertuples(), ends, strict=True):
         text = f"{row.value:.1f}" if numbers else f"{row.n:.0f}"
-        note(axis, end, row.y, text, (4, 0), va="center")
+        box = {"fc": "white", "ec": "none", "pad": 0.4}
+        note(axis, end, row.y, text, (4, 0), va="center", bbox=box)
 
 
 # curves with bands --------------------------------------------------------------------------------
@@ -366,15 +378,14 @@ def plot_composition(
     k: int = 5,
     lam: float = 0.4,
     dev: float | Mapping[str, float] | None = None,
-    measure: str = "",
 ):
     """What the top k is made of over lambda: a panel for each value of ``by``, all on one scale.
 
     ``curves``: ``by``, lambda, the columns of ``bands``, p_at_5 with its 95 % interval
     (``p_at_5_low``, ``p_at_5_high``) and n. The black line with its pale band is P@k, the upper
-    edge of the target's bands; ``measure`` calls it something else. A value of ``by`` with one row,
-    such as the question alone, is a dashed level of P@k in every panel. ``dev`` is the lambda that
-    dev chose, or has one by the values of ``by``; ``lam`` is the reader's.
+    edge of the target's bands. A value of ``by`` with one row, such as the question alone, is a
+    dashed level of P@k in every panel. ``dev`` is the lambda that dev chose, or has one by the
+    values of ``by``; ``lam`` is the reader's.
     """
     if curves.empty:
         return nothing_drawn(title)
@@ -387,7 +398,7 @@ def plot_composition(
     axes[0, 0].set(xlim=(0, curves["lambda"].max()), ylim=(0, 1), xticks=halves, yticks=halves)
     for axis, name in zip(axes.flat, panels, strict=False):
         group = lines[lines[by] == name].sort_values("lambda").set_index("lambda")
-        _stack(axis, group[list(bands)], bands)
+        stack(axis, group[list(bands)], bands)
         looks = {"color": "black", "alpha": 0.22, "lw": 0}
         axis.fill_between(group.index, group["p_at_5_low"], group["p_at_5_high"], **looks)
         axis.plot(group["p_at_5"], color="black", lw=1.4, marker="o", ms=2.5)
@@ -397,8 +408,7 @@ def plot_composition(
         mark_lambdas(axis, lam, chosen, named=name == panels[0])
     _title_panels(axes, curves, by, panels, (figure.get_figwidth() - 0.6) / columns)
     dashed = "".join(f"; dashed: {label_of(name)}" for name in levels[by])
-    measure = measure or f"P@{k}"
-    below = f"λ\nblack: {measure} with its 95 % band{dashed}; {count_label(curves['n'])}"
+    below = f"λ\nblack: P@{k} with its 95 % band{dashed}; {count_label(curves['n'])}"
     figure.supylabel(f"share of the top {k}", fontsize=9)
     headline(figure, title)
     legend_below(figure, axes[0, :1], below)
@@ -427,7 +437,7 @@ def plot_spectrum(
     for axis, (question, rows) in zip(axes[:, 0], questions, strict=True):
         last = rows.iloc[[-1]]
         steps = pd.concat([rows.set_index("start"), last.set_index("end")])[list(bands)]
-        _stack(axis, steps, bands, step="post")
+        stack(axis, steps, bands, step="post")
         axis.vlines(steps.index[1:-1], 0, k, color="white", lw=0.7)
         text = f"{question}: {names[question]}" if names else question
         first = axis is axes[0, 0]
@@ -439,7 +449,7 @@ def plot_spectrum(
     return figure
 
 
-def _stack(axis, heights: pd.DataFrame, bands: Mapping, step: str | None = None) -> None:
+def stack(axis, heights: pd.DataFrame, bands: Mapping, step: str | None = None) -> None:
     """Bands on top of each other from zero, over the index; ``heights`` has a column for each."""
     tops = heights.cumsum(axis=1)
     for column, (name, colour) in bands.items():

@@ -199,14 +199,19 @@ def spread(places: Sequence[float], sizes: float | Sequence[float]) -> np.ndarra
 def label_ends(axis, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Name lines at the right edge of a panel: each end is x, y, its text and the line's colour.
 
-    Texts that would overlap are moved apart; a thin line leads from a line's end to its text.
+    Texts that would overlap are moved apart; a thin line leads from a line's end to its text. What
+    ends well before the edge is named where it ends.
     """
+    left, right = axis.get_xlim()
+    for x, y, text, colour in ends:
+        if x < right - 0.05 * (right - left):
+            note(axis, x, y, text, (5, 2), va="bottom", color=ink(colour))
+    ends = [end for end in ends if end[0] >= right - 0.05 * (right - left)]
     if not ends:
         return
     axis.figure.draw_without_rendering()  # only now a panel's height is known
     inches = axis.get_window_extent().height / axis.figure.dpi
     low, high = axis.get_ylim()
-    right = axis.get_xlim()[1]
     gap = 1.3 * SMALL / 72 / inches * (high - low)
     heights = spread([end[1] for end in ends], gap)
     heights += max(0.0, low - heights.min())
