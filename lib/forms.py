@@ -43,7 +43,9 @@ TABLES = (".csv", ".tsv", ".parquet")
 RECORDS = (".jsonl", ".jsonl.gz", ".json", *TABLES)
 DOCUMENTS = (".txt", ".md", ".pdf")
 _CONVERTED = {
-    **dict.fromkeys((".docx", ".odt", ".rtf", ".epub", ".html", ".htm"), "pandoc {0} -t plain -o {0}.txt"),
+    **dict.fromkeys(
+        (".docx", ".odt", ".rtf", ".epub", ".html", ".htm"), "pandoc {0} -t plain -o {0}.txt"
+    ),
     **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as CSV (id, title, text)"),
     ".doc": "save it as text",
 }
@@ -200,9 +202,8 @@ def _text(row: Mapping[str, Any], names: Sequence[str], needed: bool = True) -> 
     value = _first(row, names)
     if value is None or value != value:  # a missing cell of a table is NaN
         if needed and not set(names) & row.keys():
-            raise ValueError(
-                f"no field {' or '.join(names[:4])}, but {', '.join(row)}. Next: call one {names[0]}"
-            )
+            told = f"no field {' or '.join(names[:4])}, but {', '.join(row)}"
+            raise ValueError(f"{told}. Next: call one of them {names[0]}")
         if needed and value is None:
             raise ValueError("its text is null")
         return ""

@@ -45,7 +45,9 @@ def test_jupyterlab_asks_for_no_news_and_wraps_a_long_text_that_is_typed(tmp_pat
     there = LabApp()
 
     def defaults(folder: str, plugin: str) -> dict:
-        read, _ = get_settings(folder, there.schemas_dir, str(tmp_path / "none"), schema_name=plugin)
+        read, _ = get_settings(
+            folder, there.schemas_dir, str(tmp_path / "none"), schema_name=plugin
+        )
         return {name: one.get("default") for name, one in read["schema"]["properties"].items()}
 
     news, cells = lab._OVERRIDES
