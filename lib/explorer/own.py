@@ -91,7 +91,7 @@ def own_question(
             )
     shown = {"text": question.strip(), "options": _checked_options(options), "answer": ""}
     about = {"name": OWN, "title": "your question", "written": "", "judged_at": [], "dev": None}
-    about["means"] = {"not judged": "not judged: nobody has read it for your question"}
+    about["means"] = {"not judged": "nobody has read it for your question"}
     mine = QuestionSet(
         about, retriever, {OWN: hypotheses}, {OWN: shown}, lambda qid, pid: "not judged"
     )
@@ -217,7 +217,7 @@ def order(explored: Explored, lam: float, k: int, mimic: Mimic = "own") -> list[
 def top_table(
     explored: Explored, retriever: Retriever, lambdas: Sequence[float], k: int
 ) -> pd.DataFrame:
-    """The k best at several lambdas: lambda, rank, passage, begins, about, pid.
+    """The k best at several lambdas: lambda, rank, passage, about, begins, pid.
 
     ``passage`` is the title, ``begins`` how the text does, and ``about`` what its source files it
     under, where it says so. That is no judgment of the passage for your question.
@@ -227,8 +227,8 @@ def top_table(
         passages = retriever.store.get_many(order(explored, lam, k))
         for rank, passage in enumerate(passages, 1):
             text = shorten(passage.text, 90, placeholder=" …")
-            rows.append((lam, rank, passage.title, text, _about(passage), passage.pid))
-    return pd.DataFrame(rows, columns=["lambda", "rank", "passage", "begins", "about", "pid"])
+            rows.append((lam, rank, passage.title, _about(passage), text, passage.pid))
+    return pd.DataFrame(rows, columns=["lambda", "rank", "passage", "about", "begins", "pid"])
 
 
 def stretches(
