@@ -181,7 +181,7 @@ def topic_told(question: str, h_plus: str, retriever: Retriever) -> str:
         some = ", ".join(f"{row.about} ({row.passages})" for row in held.head(8).itertuples())
         more = f", and {len(held) - 8:,} more" if len(held) > 8 else ""
         told = (
-            f"NOT HELD: {told}{none} What is found is about something else. "
+            f"NOT HELD: {told}{none} What is found is probably about something else. "
             f"The collection holds: {some}{more}."
         )
     if not set(words(question)).intersection(words(h_plus)):
