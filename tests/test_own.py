@@ -7,6 +7,7 @@ import os
 import re
 from html import escape
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 
 import nbformat
@@ -359,6 +360,7 @@ HOSTILE = (
 @pytest.mark.fault(
     "secrets", "A reader's question, file or file name is markup or a script", "shown as text"
 )
+@pytest.mark.filterwarnings("ignore:Glyph")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_that_a_reader_has_is_markup(text, notes):
     """Neither names and texts of files, nor what is typed."""
@@ -375,6 +377,10 @@ def test_nothing_that_a_reader_has_is_markup(text, notes):
         own.stretches(mine, home, watched, 2),
         own.controls(mine, home, watched, 1.0, 2),
     ]
+    lines = own.lines_table(mine, home, watched, [0.0, 1.0], 5)
+    worked.plot_lines(lines, 0.4, 5).savefig(BytesIO())
+    told = own.topic_told(typed[0], typed[1], home)
+    assert re.search(r"\d of \d passages mention", told), told
     shown = [seen.texts.value, seen.shown.value]
     for page in (seen.html(), *shown, *(table.to_html() for table in tables)):
         found = tags_of(page)

@@ -245,7 +245,8 @@ def plot_lines(lines: pd.DataFrame, lam: float, k: int):
     _draw_over_lambda(axis, lines, colours, to)
     grid = np.linspace(0, to, 281)
     at = lines[["s_plus"]].to_numpy() - grid * lines[["s_minus"]].to_numpy()
-    axis.plot(grid, np.sort(at, axis=0)[-min(k, len(lines))], color="black", lw=1.2, ls="--", zorder=4)
+    kth = np.sort(at, axis=0)[-min(k, len(lines))]
+    axis.plot(grid, kth, color="black", lw=1.2, ls="--", zorder=4)
     mark_lambdas(axis, lam)
     first, *later = (
         set((lines["s_plus"] - x * lines["s_minus"]).nlargest(k).index) for x in (0, lam, 1)
