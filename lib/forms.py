@@ -6,7 +6,8 @@ Lines, BEIR, MIRAGE's ``benchmark.json``, TREC topics, CSV, TSV, Parquet. Judgme
 BEIR's. Names of fields are found by the lists below, in their order.
 
 A file is read to its end before anything is refused, and one error then lists everything that is
-wrong in it, with file and line. Empty records are left out; the ``Report`` counts them.
+wrong in it, with file and line. Empty records are left out, passages without ids are called by
+file and place; the ``Report`` counts both.
 """
 
 from __future__ import annotations

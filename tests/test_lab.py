@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -37,15 +38,15 @@ def test_everything_a_notebook_needs_is_copied_and_nothing_of_an_editors(project
 def test_jupyterlab_asks_for_no_news_and_wraps_a_long_text_that_is_typed(tmp_path, monkeypatch):
     """By JupyterLab's own reader of settings, in the folder that the command names."""
     from jupyterlab.labapp import LabApp
-    from jupyterlab_server.settings_utils import get_settings
 
+    read_by = import_module("jupyterlab_server.settings_utils")  # it comes with JupyterLab
     lab.seed(tmp_path)
     monkeypatch.chdir(tmp_path)
     (named,) = [part for part in lab.COMMAND if "app_settings_dir" in part]
     there = LabApp()
 
     def defaults(folder: str, plugin: str) -> dict:
-        read, _ = get_settings(
+        read, _ = read_by.get_settings(
             folder, there.schemas_dir, str(tmp_path / "none"), schema_name=plugin
         )
         return {name: one.get("default") for name, one in read["schema"]["properties"].items()}
