@@ -37,6 +37,7 @@ from lib.llm.connect import connect, is_live
 from lib.methods import METHODS, Method
 from lib.methods.base import Expansion, Search, check_method, code_of, has_lambda
 from lib.methods.own import file_of, load_method
+from lib.pages.readable import chance
 from lib.plots.labels import label_of
 from lib.readers import Reader
 from lib.run import Retriever
@@ -73,6 +74,7 @@ class Written:
 _SHOWN = {name: name for name in ("arm", "metric", "n", "value", "low", "high", "difference")}
 _SHOWN["p_corrected"] = "p, corrected"
 _LOOK: dict[str, Any] = {"index": False, "na_rep": "", "float_format": "{:.3f}".format}
+_LOOK["formatters"] = {_SHOWN["p_corrected"]: lambda p: "" if pd.isna(p) else chance(p)}
 
 
 @dataclass(frozen=True, repr=False)

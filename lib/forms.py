@@ -6,7 +6,8 @@ Lines, BEIR, MIRAGE's ``benchmark.json``, TREC topics, CSV, TSV, Parquet. Judgme
 BEIR's. Names of fields are found by the lists below, in their order.
 
 A file is read to its end before anything is refused, and one error then lists everything that is
-wrong in it, with file and line. Empty records are left out; the ``Report`` counts them.
+wrong in it, with file and line. Empty records are left out, passages without ids are called by
+file and place; the ``Report`` counts both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import io
 import json
 import os
 import re
+import shlex
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +43,14 @@ ANSWERS = ("answer", "answer_idx", "golden_answers", "answers", "label", "final_
 TABLES = (".csv", ".tsv", ".parquet")
 RECORDS = (".jsonl", ".jsonl.gz", ".json", *TABLES)
 DOCUMENTS = (".txt", ".md", ".pdf")
+_CONVERTED = {
+    **dict.fromkeys(
+        (".docx", ".odt", ".rtf", ".epub", ".html", ".htm"), "pandoc {0} -t plain -o {0}.txt"
+    ),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as CSV (id, title, text)"),
+    ".doc": "save it as text",
+}
+"""Files that are not read, and what makes of each a file that is."""
 
 _LISTED = 20
 """Faults that one error lists; further ones are counted."""
@@ -56,8 +66,10 @@ class Report:
     """Records and pieces of documents without a word: left out."""
     repeated: int = 0
     """Pieces of documents that an earlier file has: left out."""
+    numbered: int = 0
+    """Records without an id, of files that have none: called by their file and place."""
     passed_over: list[str] = field(default_factory=list)
-    """Files of a folder in another form than those that are read."""
+    """Files in another form than those that are read, with the next command where there is one."""
     faults: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -66,10 +78,13 @@ class Report:
             parts.append(f"{self.empty:,} without a text left out")
         if self.repeated:
             parts.append(f"{self.repeated:,} that came before left out")
+        if self.numbered:
+            parts.append(f"{self.numbered:,} without an id, called by file and place")
         if self.passed_over:
             some = ", ".join(self.passed_over[:3])
             more = ", ..." if len(self.passed_over) > 3 else ""
-            parts.append(f"{len(self.passed_over)} files passed over ({some}{more})")
+            files = "file" if len(self.passed_over) == 1 else "files"
+            parts.append(f"{len(self.passed_over)} {files} passed over ({some}{more})")
         return "; ".join(parts)
 
     def check(self) -> None:
@@ -188,7 +203,8 @@ def _text(row: Mapping[str, Any], names: Sequence[str], needed: bool = True) -> 
     value = _first(row, names)
     if value is None or value != value:  # a missing cell of a table is NaN
         if needed and not set(names) & row.keys():
-            raise ValueError(f"no field {' or '.join(names[:4])}, but {', '.join(row)}")
+            told = f"no field {' or '.join(names[:4])}, but {', '.join(row)}"
+            raise ValueError(f"{told}. Next: call one of them {names[0]}")
         if needed and value is None:
             raise ValueError("its text is null")
         return ""
@@ -250,7 +266,7 @@ def stream_passages(report: Report) -> Iterator[Passage]:
     report.check()
     if not report.read:
         raise ValueError(
-            f"{report.path} has no text. Next: a file or folder of {', '.join(RECORDS[:3])}, "
+            f"no text in {report}. Next: a file or folder of {', '.join(RECORDS[:3])}, "
             f"{', '.join((*TABLES, *DOCUMENTS))}"
         )
 
@@ -262,7 +278,10 @@ def _passage_files(report: Report) -> list[Path]:
     """
     home = report.path
     if home.is_file():
-        return [home]
+        if home.suffix.lower() not in _CONVERTED:
+            return [home]
+        report.passed_over.append(_with_next(home.name))
+        return []
     for beir in ("corpus.jsonl", "corpus.jsonl.gz"):
         if (home / beir).exists():
             return [home / beir]
@@ -274,19 +293,32 @@ def _passage_files(report: Report) -> list[Path]:
         found = [Path(folder, name) for name in names if not name.startswith(".")]
         files += [file for file in found if file.is_file()]  # a pipe would be waited for
     read = [file for file in files if file.name.lower().endswith((*RECORDS, *DOCUMENTS))]
-    report.passed_over += sorted(f.relative_to(home).as_posix() for f in set(files) - set(read))
+    others = sorted(file.relative_to(home).as_posix() for file in set(files) - set(read))
+    report.passed_over += map(_with_next, others)
     return sorted(read)
 
 
+def _with_next(name: str) -> str:
+    """A file that is not read, and the next command where one makes it a file that is."""
+    convert = _CONVERTED.get(Path(name).suffix.lower())
+    return f"{name}: {convert.format(shlex.quote(name))}" if convert else name
+
+
 def _record_passages(file: Path, report: Report) -> Iterator[tuple[str, Passage]]:
-    """The passages of a file of records, each with where it stands."""
-    for where, row in _records(file, report):
+    """The passages of a file of records, each with where it stands. Where the first record has no
+    id, none has: they are called by the file and their place in it."""
+    without_ids = None
+    for number, (where, row) in enumerate(_records(file, report), 1):
+        if without_ids is None:
+            without_ids = not row.keys() & set(IDS)
         try:
             title = _text(row, TITLES, needed=False)
             text = _text(row, TEXTS)
             if not title and "content" not in row:
                 title, text = _title_and_text(text)
-            yield where, Passage(_id(row), title, text, OWN, {"doc": file.name})
+            pid = f"{file.name}:{number}" if without_ids else _id(row)
+            report.numbered += without_ids
+            yield where, Passage(pid, title, text, OWN, {"doc": file.name})
         except ValueError as error:
             report.faults.append(f"{where}: {error}")
 
@@ -313,6 +345,9 @@ def _document_passages(file: Path, report: Report) -> Iterator[tuple[str, Passag
     except (ValueError, OSError) as error:
         message = str(error)
         report.faults.append(message if message.startswith(name) else f"{name}: {message}")
+        return
+    if file.suffix.lower() == ".pdf" and not any(map(str.isalnum, text)):
+        report.passed_over.append(f"{name}: pictures of pages, ocrmypdf makes them text")
         return
     pieces = cut(text)
     for i, piece in enumerate(pieces):

@@ -19,9 +19,21 @@ from lib.base.files import atomic_write, sha256_file
 FOLDER = paths.LAB
 
 FIRST = "/lab/tree/notebooks/00_start_here.ipynb"
-COMMAND = (sys.executable, "-m", "jupyter", "lab", f"--LabApp.default_url={FIRST}")
+_SETTINGS = ".jupyterlab"
+COMMAND = (
+    *(sys.executable, "-m", "jupyter", "lab"),
+    f"--LabApp.default_url={FIRST}",
+    f"--LabApp.app_settings_dir={_SETTINGS}",
+)
 """How JupyterLab is started, in the folder: all of it can be reached, and the first notebook opens.
 Were the notebook named as a file, only the notebooks' own folder could be reached."""
+
+_OVERRIDES = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension:tracker": {"codeCellConfig": {"lineWrap": True}},
+}
+"""JupyterLab asks for no news, and a long text that is typed into a cell is seen whole. What a
+reader has set goes before it."""
 
 _COPIED = {
     "notebooks": "notebooks",
@@ -61,6 +73,7 @@ def seed(folder: Path = FOLDER, ours: bool = False) -> list[Path]:
         if there != now:
             atomic_write(target, source.read_bytes())
         copied[name] = now
+    atomic_write(folder / _SETTINGS / "overrides.json", json.dumps(_OVERRIDES))
     atomic_write(record, json.dumps(copied, indent=0, sort_keys=True))
     return changed
 

@@ -624,6 +624,7 @@ def test_in_jupyterlab_the_first_notebook_runs_from_the_menu_and_its_slider_move
     assert same_titles(widget_titles(driver), expected(view, place))
     driver.save_screenshot(str(SEEN / "jupyterlab_00.png"))
     assert not driver.find_elements("css selector", ".jp-RenderedText[data-mime-type*=error]")
+    assert "official Jupyter news" not in driver.find_element("tag name", "body").text
     assert complaints(driver) == []
     driver.find_element("css selector", ".jp-Notebook").send_keys(Keys.CONTROL, "s")
     copy = folder / "notebooks" / "00_start_here.ipynb"

@@ -90,6 +90,16 @@ def test_the_table_is_what_ir_measures_says_of_the_kept_runs(own, tmp_path):
     ).all()
 
 
+def test_a_small_p_value_is_shown_as_less_than_a_thousandth_and_none_as_nothing(own):
+    retriever, questions, qrels = own
+    done = evaluate(retriever, questions, qrels, measures=["P@5"], progress=False)
+    table = done.table.assign(p_corrected=[float("nan"), 0.0004])
+    shown = replace(done, table=table)
+    assert repr(shown).splitlines()[-1].endswith("< 0.001")
+    assert "<td>&lt; 0.001</td>" in shown._repr_html_() and "nan" not in repr(shown).lower()
+    assert repr(replace(done, table=table.assign(p_corrected=0.25))).endswith("0.250")
+
+
 def test_every_lambda_is_an_arm_and_a_stopped_run_goes_on_where_it_was(own, tmp_path, monkeypatch):
     method, lambdas = topic_method(), [0.0, 0.4, 1.0]
     kept = tmp_path / "kept"

@@ -129,6 +129,40 @@ def test_a_folder_of_documents_is_cut_into_passages_and_other_files_are_named(tm
     assert "broken.pdf" in str(refused.value) and "latin.txt:1" in str(refused.value)
 
 
+CONVERTED = {
+    "a b.docx": "pandoc 'a b.docx' -t plain -o 'a b.docx'.txt",
+    "page.html": "pandoc page.html -t plain -o page.html.txt",
+    "sheet.XLSX": "save it as CSV",
+    "scan.pdf": "ocrmypdf",
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_a_file_that_is_not_read_is_named_with_the_next_command(name, tmp_path):
+    """Alone it is an error; in a folder the others are read, and it is in the report."""
+    file = tmp_path / name
+    file.write_bytes(pdf("") if name == "scan.pdf" else b"PK\x03\x04\xff")
+    with pytest.raises(ValueError, match="no text in .*Next: a file or folder of") as refused:
+        read_passages(file)
+    assert CONVERTED[name] in str(refused.value) and "UTF-8" not in str(refused.value)
+    (tmp_path / "gout.txt").write_text(GOUT)
+    passages, report = read_passages(tmp_path)
+    assert [p.pid for p in passages] == ["gout.txt"] and CONVERTED[name] in str(report)
+
+
+def test_records_without_ids_are_called_by_their_place_and_that_is_said(tmp_path):
+    """A folder as a reader has it: a table and a file of lines, neither with ids, beside a PDF."""
+    (tmp_path / "a.csv").write_text(f'title,text\nGout,"{GOUT}"\nSepsis,"{SEPSIS}"\n')
+    (tmp_path / "b.jsonl").write_text(lines({"text": GOUT}, {"text": "Fever."}))
+    (tmp_path / "c.pdf").write_bytes(pdf("Fever and rash"))
+    passages, report = read_passages(tmp_path)
+    assert [p.pid for p in passages] == ["a.csv:1", "a.csv:2", "b.jsonl:1", "b.jsonl:2", "c.pdf"]
+    assert report.numbered == 4 and "4 without an id, called by file and place" in str(report)
+    (tmp_path / "d.csv").write_text("id,text\n,Fever.\n")  # it has ids, and one is missing
+    with pytest.raises(ValueError, match="d.csv:2: no id"):
+        read_passages(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("given", "answer"),
     [

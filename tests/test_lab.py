@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -31,7 +32,32 @@ def test_everything_a_notebook_needs_is_copied_and_nothing_of_an_editors(project
     assert lab.seed(folder) == []
     copied = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     wanted = {"notebooks/a.ipynb", "docs/b.md", "figures/mini/c.png", "results/mini/d.csv"}
-    assert copied == wanted | {".copied.json"}
+    assert copied == wanted | {".copied.json", ".jupyterlab/overrides.json"}
+
+
+def test_jupyterlab_asks_for_no_news_and_wraps_a_long_text_that_is_typed(tmp_path, monkeypatch):
+    """By JupyterLab's own reader of settings, in the folder that the command names."""
+    from jupyterlab.labapp import LabApp
+
+    read_by = import_module("jupyterlab_server.settings_utils")  # it comes with JupyterLab
+    lab.seed(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (named,) = [part for part in lab.COMMAND if "app_settings_dir" in part]
+    there = LabApp()
+
+    def defaults(folder: str, plugin: str) -> dict:
+        read, _ = read_by.get_settings(
+            folder, there.schemas_dir, str(tmp_path / "none"), schema_name=plugin
+        )
+        return {name: one.get("default") for name, one in read["schema"]["properties"].items()}
+
+    news, cells = lab._OVERRIDES
+    plain = defaults(there.app_settings_dir, news)
+    ours = defaults(named.partition("=")[2], news)
+    assert plain["fetchNews"] == "none"  # it asks
+    assert ours["fetchNews"] == "false" and ours["checkForUpdates"] is False
+    wrapped = defaults(named.partition("=")[2], cells)["codeCellConfig"]
+    assert wrapped["lineWrap"] is True and wrapped["lineNumbers"] is False
 
 
 def test_what_a_reader_changed_is_kept_and_named_and_the_rest_renewed(project, tmp_path):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from html import escape
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 
+from lib.base import paths
 from lib.benchmarks.ddx_mini import read
 from lib.corpora import cut
 from lib.corpus import Corpus
 from lib.embed import HashEncoder, load_encoder
-from lib.explorer import own
+from lib.explorer import own, worked
 from lib.explorer.rows import CHOICES, DEPTH, Place, spec_of
 from lib.explorer.widget import explore
 from lib.forms import read_passages
@@ -123,6 +128,116 @@ def test_what_a_passage_is_about_is_its_sources_word_else_whole_words_of_its_tex
     assert counted == [1, 0, 0, 0]  # its text names the nerve; its topic does not
     home = searched(notes, {"a.txt": "It is rarely familial.", "b.txt": "RA, or arthritis."})
     assert own.count_about(home, ["a.txt", "b.txt"], ["ra", "MI"]) == [1, 0, 1]
+
+
+# what the passages hold --------------------------------------------------------------------------
+
+OTHERS = {
+    "caries": (
+        "Which measure best prevents dental caries in a six-year-old child?",
+        "Fluoride varnish and toothpaste prevent dental caries: they remineralise enamel. White "
+        "spots on teeth are early lesions, and less sugar slows the acid of plaque bacteria.",
+    ),
+    "penguins": (
+        "Why do emperor penguins huddle in the Antarctic winter?",
+        "Emperor penguins huddle to save heat. In a huddle each bird loses less warmth to wind and "
+        "cold, and birds take turns at the edge while the males incubate the eggs.",
+    ),
+}
+
+
+def typed_in_the_notebook() -> dict:
+    """The parameters of notebook 14, as they are committed."""
+    book = nbformat.read(paths.ROOT / "notebooks" / "14_your_own_question.ipynb", 4)
+    (cell,) = [c for c in book.cells if "parameters" in c.metadata.get("tags", [])]
+    typed: dict = {}
+    exec(cell.source, typed)
+    return typed
+
+
+def test_a_question_on_what_the_passages_do_not_hold_is_said_with_what_they_hold(bundled):
+    for name, (question, h_plus) in OTHERS.items():
+        told = own.topic_told(question, h_plus, bundled)
+        assert told.startswith("NOT HELD: 0 of 624 passages mention your topic"), told
+        assert re.search(rf"No passage has: [^.]*{name}", told)
+        assert re.search(r"The collection holds: Crohn disease \(5\), .*, and 232 more\.", told)
+    typed = typed_in_the_notebook()
+    told = own.topic_told(typed["question"], typed["h_plus"], bundled)
+    assert told.startswith("5 of 624 passages mention your topic") and "CHECK" not in told
+    held = own.holdings(bundled)
+    assert held["passages"].sum() == 624 and len(held) == 240
+    topic = held.set_index("about").loc[typed["watched"][0]]
+    assert topic["passages"] == sum(p["topic"] == topic.name for p in read("passages"))
+
+
+def test_an_h_plus_that_is_left_of_another_question_is_asked_about(bundled):
+    typed = typed_in_the_notebook()
+    for question, _ in OTHERS.values():
+        told = own.topic_told(question, typed["h_plus"], bundled)
+        assert told.startswith("CHECK H+: your question and H+ have no word in common")
+    unlike = [
+        row["qid"]
+        for row, asked in zip(read("hypotheses"), read("questions"), strict=True)
+        if "CHECK" in own.topic_told(asked["question"], row["H_plus"], bundled)
+    ]
+    assert not unlike
+
+
+def test_how_often_a_topic_is_said_to_be_held_when_it_is_and_when_it_is_not(bundled):
+    """On ddx-mini's dev questions: with all passages, and without those on the question's target
+    and mimic, so that its neighbours are still there."""
+    topics = np.array([passage.meta["topic"] for passage in bundled.store])
+    h_plus = {row["qid"]: row["H_plus"] for row in read("hypotheses")}
+    asked = [row for row in read("questions") if row["split"] == "dev"]
+    with_them, without = [], []
+    for row in asked:
+        rest = bundled.subset(bundled.index.subset(~np.isin(topics, [row["target"], row["mimic"]])))
+        with_them.append(own.mentions(h_plus[row["qid"]], bundled) >= 2)
+        without.append(own.mentions(h_plus[row["qid"]], rest) >= 2)
+    assert (len(asked), sum(with_them), sum(without)) == (24, 24, 1)
+
+
+def test_of_a_folder_the_titles_are_what_it_holds(notes):
+    home = searched(notes, {"a.md": "# Gout\n\nUrate in the toe.", "b.csv": "id,text\n1,Fever.\n"})
+    told = own.topic_told(*OTHERS["penguins"], home)
+    assert told.endswith("The collection holds: Gout (1), b.csv (1).")
+
+
+# what is shown -----------------------------------------------------------------------------------
+
+
+def test_a_card_says_what_its_passage_is_about_and_where_it_is_from(bundled, notes):
+    mine = own.own_question(QUESTION, H_PLUS, H_MINUS, bundled)
+    seen = explore(mine, lam=0.4)
+    for passage in bundled.store.get_many(own.order(mine, 0.4, 5)):
+        beside = f"{escape(passage.meta['topic'])} · {passage.source}"
+        assert f"<b>{escape(passage.title)}</b><small> · {beside}</small>" in seen.shown.value
+    home = searched(notes, {"plan.md": "# My plan\n\nDiazepam.", "b.txt": "Something else."})
+    there = explore(own.own_question(QUESTION, H_PLUS, H_MINUS, home))
+    assert "<b>My plan</b><br>" in there.shown.value and "plan.md</small>" in there.shown.value
+
+
+def test_the_lines_are_the_searchs_scores_and_bold_where_a_list_has_the_passage(bundled):
+    mine = own.own_question(QUESTION, H_PLUS, H_MINUS, bundled)
+    watched = ["febrile seizure", "bacterial meningitis"]
+    lines = own.lines_table(mine, bundled, watched, [0.0, 0.4], 5)
+    asked = own.hypotheses_of(QUESTION, H_PLUS, H_MINUS)
+    found = set()
+    for lam in (0.0, 0.4):
+        (hits,) = bundled.search_many([asked.by(lam=lam)], 5)
+        best = (lines["s_plus"] - lam * lines["s_minus"]).nlargest(5)
+        assert best.to_numpy() == pytest.approx(hits.scores[0], abs=2e-5)
+        assert lines.loc[best.index, "bold"].all()
+        found |= set(hits.ids[0].tolist())
+    assert lines["bold"].sum() == len(found)
+    assert [*lines["class"].cat.categories] == [*watched, own.NONE]
+    figure = worked.plot_lines(lines, 0.4, 5)
+    (axis,) = figure.axes
+    assert {0.4, 1.0} <= {x for line in axis.lines for x in line.get_xdata()[:1]}  # marked
+    named = {text.get_text().removesuffix(" …") for text in axis.texts}
+    titles = lines.loc[lines["bold"], "passage"]
+    assert all(any(name and title.startswith(name) for name in named) for title in titles)
+    assert re.search(r"of the first 5 with H\+ alone, λ = 0.4 keeps \d", figure.get_suptitle())
 
 
 # written by a model ------------------------------------------------------------------------------
@@ -245,6 +360,7 @@ HOSTILE = (
 @pytest.mark.fault(
     "secrets", "A reader's question, file or file name is markup or a script", "shown as text"
 )
+@pytest.mark.filterwarnings("ignore:Glyph")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_that_a_reader_has_is_markup(text, notes):
     """Neither names and texts of files, nor what is typed."""
@@ -261,6 +377,10 @@ def test_nothing_that_a_reader_has_is_markup(text, notes):
         own.stretches(mine, home, watched, 2),
         own.controls(mine, home, watched, 1.0, 2),
     ]
+    lines = own.lines_table(mine, home, watched, [0.0, 1.0], 5)
+    worked.plot_lines(lines, 0.4, 5).savefig(BytesIO())
+    told = own.topic_told(typed[0], typed[1], home)
+    assert re.search(r"\d of \d passages mention", told), told
     shown = [seen.texts.value, seen.shown.value]
     for page in (seen.html(), *shown, *(table.to_html() for table in tables)):
         found = tags_of(page)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from textwrap import shorten
 
@@ -26,8 +27,9 @@ from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
 from lib.methods.chr import CHR
-from lib.query_spec import Hypotheses, Text
+from lib.query_spec import Hypotheses, Sparse, Text
 from lib.run import RetrievalFailure, Retriever
+from lib.search.bm25 import words
 
 NONE = "none of these"
 """The column of passages about none of the names that are watched."""
@@ -89,7 +91,7 @@ def own_question(
             )
     shown = {"text": question.strip(), "options": _checked_options(options), "answer": ""}
     about = {"name": OWN, "title": "your question", "written": "", "judged_at": [], "dev": None}
-    about["means"] = {"not judged": "not judged: nobody has read it for your question"}
+    about["means"] = {"not judged": "nobody has read it for your question"}
     mine = QuestionSet(
         about, retriever, {OWN: hypotheses}, {OWN: shown}, lambda qid, pid: "not judged"
     )
@@ -99,7 +101,8 @@ def own_question(
 def _shown(passage: Passage) -> dict:
     """What is kept of a passage: of a folder's its file in place of a source, and no link."""
     if passage.source != OWN:
-        return shown_passage(passage)
+        about = {"source": passage.source, "about": _about(passage)}
+        return shown_passage(passage) | about
     text = shorten(passage.text, EXCERPT, placeholder=" …")
     return {"title": passage.title, "text": text, "source": passage.meta["doc"], "link": ""}
 
@@ -134,6 +137,73 @@ def another_mimic(question: str, avoid: Sequence[str] = ()) -> str:
     return offered[drawn]
 
 
+# what the passages hold --------------------------------------------------------------------------
+
+_SHARE, _WORDS = 0.22, 3
+"""A passage mentions the topic of H+ when it has this share of H+'s words, stop words aside, and at
+least so many of them; fewer than two such passages are too few. Both were chosen on ddx-mini's
+questions, with and without the passages that they ask for (tests/test_own.py has how often)."""
+
+_DEEP = 100
+"""Passages, the best for H+ by BM25, in which the words of H+ are counted."""
+
+_MOST = 100_000
+"""Passages that are read to say what a collection holds."""
+
+
+def mentions(h_plus: str, retriever: Retriever) -> int:
+    """How many passages mention the topic of H+ (see ``_SHARE``), at most ``_DEEP``."""
+    wanted = set(words(h_plus))
+    (hits,) = retriever.search_many([Sparse(h_plus)], _DEEP)
+    found = [passage.titled for passage in retriever.store.get_many(hits.ids[0].tolist())]
+    counts = [len(wanted.intersection(words(text))) for text in found]
+    return sum(count >= max(_SHARE * len(wanted), _WORDS) for count in counts)
+
+
+def topic_told(question: str, h_plus: str, retriever: Retriever) -> str:
+    """Whether the collection holds what H+ is about, in sentences.
+
+    "NOT HELD" where it does not, with words of H+ that no passage has and what there is instead;
+    "CHECK H+" where H+ and the question have no word in common.
+    """
+    n, count = len(retriever.store), mentions(h_plus, retriever)
+    told = (
+        f"{count}{' or more' if count == _DEEP else ''} of {n:,} passages "
+        f"{'mentions' if count == 1 else 'mention'} your topic "
+        f"(at least {100 * _SHARE:.0f} % of the words of H+)."
+    )
+    if count < 2:
+        known = list(dict.fromkeys(words(h_plus)))
+        searched = retriever.search_many([Sparse(word) for word in known], 1)
+        absent = [word for word, hits in zip(known, searched, strict=True) if not hits.ids.size]
+        none = f" No passage has: {', '.join(absent)}." if absent else ""
+        held = holdings(retriever)
+        some = ", ".join(f"{row.about} ({row.passages})" for row in held.head(8).itertuples())
+        more = f", and {len(held) - 8:,} more" if len(held) > 8 else ""
+        told = (
+            f"NOT HELD: {told}{none} What is found is probably about something else. "
+            f"The collection holds: {some}{more}."
+        )
+    if not set(words(question)).intersection(words(h_plus)):
+        told = (
+            "CHECK H+: your question and H+ have no word in common, and only H+ and H− are "
+            f"searched with. Is this the H+ of another question? {told}"
+        )
+    return told
+
+
+def holdings(retriever: Retriever) -> pd.DataFrame:
+    """What the collection holds, the most first: what its passages are about (else their title, or
+    file), how many there are, and their source. Of a large one, its first ``_MOST``."""
+    rows = [
+        (_about(passage) or passage.title or passage.meta.get("doc", passage.pid), passage.source)
+        for passage in islice(retriever.store, _MOST)
+    ]
+    found = pd.DataFrame(rows, columns=["about", "source"]).groupby("about")["source"]
+    table = found.agg(passages="size", source=lambda of: ", ".join(sorted(set(of)))).reset_index()
+    return table.sort_values(["passages", "about"], ascending=[False, True], ignore_index=True)
+
+
 # what is found -----------------------------------------------------------------------------------
 
 
@@ -147,7 +217,7 @@ def order(explored: Explored, lam: float, k: int, mimic: Mimic = "own") -> list[
 def top_table(
     explored: Explored, retriever: Retriever, lambdas: Sequence[float], k: int
 ) -> pd.DataFrame:
-    """The k best at several lambdas: lambda, rank, passage, begins, about, pid.
+    """The k best at several lambdas: lambda, rank, passage, about, begins, pid.
 
     ``passage`` is the title, ``begins`` how the text does, and ``about`` what its source files it
     under, where it says so. That is no judgment of the passage for your question.
@@ -157,8 +227,8 @@ def top_table(
         passages = retriever.store.get_many(order(explored, lam, k))
         for rank, passage in enumerate(passages, 1):
             text = shorten(passage.text, 90, placeholder=" …")
-            rows.append((lam, rank, passage.title, text, _about(passage), passage.pid))
-    return pd.DataFrame(rows, columns=["lambda", "rank", "passage", "begins", "about", "pid"])
+            rows.append((lam, rank, passage.title, _about(passage), text, passage.pid))
+    return pd.DataFrame(rows, columns=["lambda", "rank", "passage", "about", "begins", "pid"])
 
 
 def stretches(
@@ -203,6 +273,32 @@ def controls(
     return pd.DataFrame.from_dict(rows, orient="index", columns=[*watched, NONE])
 
 
+def lines_table(
+    explored: Explored,
+    retriever: Retriever,
+    watched: Sequence[str],
+    lambdas: Sequence[float],
+    k: int,
+) -> pd.DataFrame:
+    """Every passage that the rows have, as a line over lambda, s_plus - lambda s_minus.
+
+    Columns: passage (its title), class (the watched names that it is about, a category), bold
+    (whether it is among the k best at one of ``lambdas``), s_plus, s_minus.
+    """
+    (question,) = explored.questions
+    height, slope = explored.lines(question)
+    pids = [explored.passages[i]["pid"] for i in explored.records_of(question)["passage"]]
+    shown = {pid for lam in lambdas for pid in order(explored, lam, k)}
+    rows = []
+    for passage in retriever.store.get_many(pids):
+        about = [name for name in watched if _is_about(passage, name)]
+        rows.append((passage.title, " and ".join(about) or NONE, passage.pid in shown))
+    table = pd.DataFrame(rows, columns=["passage", "class", "bold"])
+    several = sorted(set(table["class"]) - {*watched, NONE})
+    classes = pd.Categorical(table["class"], [*dict.fromkeys(watched), *several, NONE])
+    return table.assign(**{"class": classes}, s_plus=height, s_minus=slope)
+
+
 def count_about(retriever: Retriever, pids: Sequence[str], watched: Sequence[str]) -> list[int]:
     """How many of these passages are about each name, and last, about none of them.
 
@@ -210,13 +306,15 @@ def count_about(retriever: Retriever, pids: Sequence[str], watched: Sequence[str
     that its title or text has. It may count for two names.
     """
     _check_names(watched)
-    texts = [
-        _about(passage) or f"{passage.title} {passage.text}"
-        for passage in retriever.store.get_many(pids)
-    ]
-    counts = [sum(_names(text, name) for text in texts) for name in watched]
-    about_none = [not any(_names(text, name) for name in watched) for text in texts]
+    passages = retriever.store.get_many(pids)
+    counts = [sum(_is_about(passage, name) for passage in passages) for name in watched]
+    about_none = [not any(_is_about(passage, name) for name in watched) for passage in passages]
     return [*counts, sum(about_none)]
+
+
+def _is_about(passage: Passage, name: str) -> bool:
+    """Whether a passage is about a name: see ``count_about``."""
+    return _names(_about(passage) or f"{passage.title} {passage.text}", name)
 
 
 def _about(passage: Passage) -> str:

@@ -120,6 +120,7 @@ def _listed(passage: Mapping, letters: int, described: Mapping, qid: str) -> dic
     return passage | {
         "title": " › ".join(sections) or chapter or text,
         "text": text if passage["title"] else "",
+        "about": passage.get("about", ""),
         "link": passage["link"] if passage["link"].startswith("https://") else "",
         "options": list(said.get((qid, passage["pid"]), ())),
     }

@@ -6,7 +6,7 @@ Everything is worked out from the explorer's rows, so no passage is embedded for
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill, shorten
 
 import numpy as np
@@ -14,7 +14,17 @@ import pandas as pd
 
 from lib.explorer.rows import CLASSES, GOOD, Explored, Place
 from lib.explorer.widget import COLOURS
-from lib.plots.style import SMALL, WIDTH, headline, ink, label_ends, mark_lambdas, pyplot
+from lib.plots.labels import GREY, colour_of
+from lib.plots.style import (
+    SMALL,
+    WIDTH,
+    headline,
+    ink,
+    label_ends,
+    legend_below,
+    mark_lambdas,
+    pyplot,
+)
 
 _WIDE, _CELL = 5.0, 0.6
 """Inches: the picture, so narrow that it can be read on a telephone; a passage's height."""
@@ -225,9 +235,43 @@ def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int):
     return figure
 
 
-def _by_class(lines: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The lines of each class; what is right comes last, and so is drawn on top."""
-    for name in reversed(CLASSES):
+def plot_lines(lines: pd.DataFrame, lam: float, k: int):
+    """Passages of an ``own.lines_table`` as lines over lambda, the last class in grey. Those that a
+    list shows are bold and named; on or above the dashed line are the k best."""
+    *names, none = lines["class"].cat.categories
+    usual = [COLOURS["on topic"], COLOURS["wrong"], *map(colour_of, names, range(len(names)))]
+    colours = dict(zip(names, usual, strict=False)) | {none: GREY}
+    figure, axis = pyplot().subplots(figsize=(WIDTH, 4.6))
+    to = max(_TO, lam)
+    _draw_over_lambda(axis, lines, colours, to)
+    grid = np.linspace(0, to, 281)
+    at = lines[["s_plus"]].to_numpy() - grid * lines[["s_minus"]].to_numpy()
+    kth = np.sort(at, axis=0)[-min(k, len(lines))]
+    axis.plot(grid, kth, color="black", lw=1.2, ls="--", zorder=4)
+    mark_lambdas(axis, lam)
+    first, *later = (
+        set((lines["s_plus"] - x * lines["s_minus"]).nlargest(k).index) for x in (0, lam, 1)
+    )
+    left = [f"λ = {x:g} keeps {len(first & then)}" for x, then in zip((lam, 1), later, strict=True)]
+    kept = ", ".join(dict.fromkeys(left))
+    headline(figure, f"Lines cross: of the first {k} with H+ alone, {kept}")
+    for name, colour in colours.items():
+        axis.plot([], [], color=colour, lw=2.2, label=name)
+    legend_below(figure, [axis], f"dashed: the score of number {k}")
+    bold = lines[lines["bold"]]
+    ends = bold["s_plus"] - to * bold["s_minus"]
+    axis.set_ylim(ends.min() - 0.05, bold["s_plus"].max() + 0.05)
+    texts = [shorten(text, 40, placeholder=" …") for text in bold["passage"]]
+    named = zip(ends, texts, bold["class"].map(colours), strict=True)
+    label_ends(axis, [(to, *end) for end in named])
+    return figure
+
+
+def _by_class(
+    lines: pd.DataFrame, colours: Mapping[str, str]
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The lines of each class; the first, such as what is right, comes last, and so is on top."""
+    for name in reversed(colours):
         rows = lines[lines["class"] == name]
         if len(rows):
             yield name, rows
@@ -238,7 +282,7 @@ def _draw_in_plane(axis, lines: pd.DataFrame, c: float, level: float) -> None:
     lambda 1: the score is an inner product with the query."""
     side = np.sqrt(1 - c * c)
     _plane(axis, c, [1.0])
-    for name, rows in _by_class(lines):
+    for name, rows in _by_class(lines, COLOURS):
         across = (rows["s_minus"] - c * rows["s_plus"]) / side
         for bold, size, edge in ((False, 4, "white"), (True, 6, "black")):
             these = rows["bold"] == bold
@@ -252,18 +296,20 @@ def _draw_in_plane(axis, lines: pd.DataFrame, c: float, level: float) -> None:
     axis.set(xlim=(-side - 0.1, side + 0.1), ylim=(-0.2, 1.15))
 
 
-def _draw_over_lambda(axis, lines: pd.DataFrame) -> list[tuple]:
+def _draw_over_lambda(
+    axis, lines: pd.DataFrame, colours: Mapping[str, str] = COLOURS, to: float = _TO
+) -> list[tuple]:
     """Passages as lines over lambda; where each class ends, and its name and colour."""
     named = []
-    for name, rows in _by_class(lines):
-        start, end = rows["s_plus"], rows["s_plus"] - _TO * rows["s_minus"]
+    for name, rows in _by_class(lines, colours):
+        start, end = rows["s_plus"], rows["s_plus"] - to * rows["s_minus"]
         thin, bold = ~rows["bold"], rows["bold"]
         faint = 0.25 if name == "neither" else 0.5
-        axis.plot([0, _TO], [start[thin], end[thin]], color=COLOURS[name], lw=0.7, alpha=faint)
-        axis.plot([0, _TO], [start[bold], end[bold]], color=COLOURS[name], lw=2.2, zorder=3)
+        axis.plot([0, to], [start[thin], end[thin]], color=colours[name], lw=0.7, alpha=faint)
+        axis.plot([0, to], [start[bold], end[bold]], color=colours[name], lw=2.2, zorder=3)
         called = "other" if name == "neither" else name
-        named.append((_TO, end.median(), f"{called} ({len(rows)})", COLOURS[name]))
-    axis.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, _TO))
+        named.append((to, end.median(), f"{called} ({len(rows)})", colours[name]))
+    axis.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, to))
     return named
 
 

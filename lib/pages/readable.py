@@ -165,6 +165,11 @@ def caption(alike: pd.DataFrame) -> str:
     return f"*In every row: {'; '.join(said)}.*" if said else ""
 
 
+def chance(p: float) -> str:
+    """A p-value with three decimals; results hold no more, so 0.000 is less than a thousandth."""
+    return "< 0.001" if p < 0.0005 else f"{p:.3f}"
+
+
 def show_texts(texts: Mapping[str, str]) -> None:
     """Show every text after its name, a paragraph each, character for character.
 

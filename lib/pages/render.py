@@ -17,7 +17,7 @@ from jinja2.runtime import Macro
 
 from lib.base import paths
 from lib.base.provenance import read_result
-from lib.pages.readable import plain, words
+from lib.pages.readable import chance, plain, words
 from lib.plots.captions import Lookup, template_environment
 from lib.profiles import load_profile
 from lib.report import pivot, reported
@@ -38,11 +38,6 @@ def interval(row, column: str = "value", ends: str = "", sign: str = "", places:
     """A number with its interval: "0.150 (0.110 to 0.190)", the ends ``<ends>low`` and high."""
     low, high = (getattr(row, f"{ends}{end}") for end in ("low", "high"))
     return f"{getattr(row, column):{sign}.{places}f} ({low:.{places}f} to {high:.{places}f})"
-
-
-def chance(p: float) -> str:
-    """A p-value with three decimals; results hold no more, so 0.000 is less than a thousandth."""
-    return "< 0.001" if p < 0.0005 else f"{p:.3f}"
 
 
 def cell(value: object) -> str:
