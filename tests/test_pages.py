@@ -29,7 +29,8 @@ from lib.studies.slhyde.tasks import LOW_RATE
 def project(tmp_path, monkeypatch):
     """A copy of the pages and the committed results, as the whole project of one test."""
     shutil.copytree(paths.ROOT / "docs", tmp_path / "docs")
-    shutil.copy(paths.ROOT / "README.md", tmp_path)
+    for name in ("README.md", "CITATION.cff"):
+        shutil.copy(paths.ROOT / name, tmp_path)
     shutil.copytree(
         paths.DATA / "results",
         tmp_path / "data" / "results",
@@ -285,6 +286,16 @@ def test_the_readme_counts_what_the_first_picture_is_an_example_of():
     ]
     counts = [one for one in counts if one[0]]
     assert (found, lost) == (len(counts), sum(not after for _, after in counts))
+
+
+def test_the_letter_names_the_address_once_the_owner_has_filled_it_in(project):
+    """At one place; until then it says how to answer without one."""
+    told, file = block("answering"), project / "CITATION.cff"
+    assert "open an issue where you found" in told and "://" not in told
+    text = file.read_text(encoding="utf-8")
+    filled = text.replace('# repository-code: "https://..."', 'repository-code: "https://example.org/chr"')
+    file.write_text(filled, encoding="utf-8")
+    assert "open an issue at [https://example.org/chr](https://example.org/chr)" in block("answering")
 
 
 def test_settings_in_templates_are_those_of_the_code():

@@ -96,7 +96,7 @@ def _module(template: str) -> TemplateModule:
     environment.filters |= {"plain": plain, "cell": cell}
     helpers = (interval, chance, words, load_profile, declared, together, papers)
     helpers += (declarations, known_errata, instruments, disk_of_a_paper_run, gpu_checks)
-    helpers += (beats_the_next_best, reading_order)
+    helpers += (beats_the_next_best, reading_order, repository)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
     environment.globals["read"] = lambda name, profile="open": read(name, profile)
@@ -150,6 +150,13 @@ def beats_the_next_best() -> pd.Series:
 def reading_order() -> pd.DataFrame:
     """The notebooks in the order to read them: part, notebook, minutes, finds."""
     return pd.read_csv(TEMPLATES / "notebooks.csv", dtype=str)
+
+
+def repository() -> str:
+    """The address of this repository, which its owner puts into CITATION.cff; "" until then."""
+    text = (paths.ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    found = re.search(r'^repository-code: *"?([^"\s]+)', text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def papers() -> pd.DataFrame:
