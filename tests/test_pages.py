@@ -269,7 +269,8 @@ def test_every_declared_test_is_listed_with_its_verdict_and_nothing_else_has_one
     counted = [row for row in rows_of(block("tests")) if row[1].isdecimal()]
     for row, study in zip(counted, ("real", "ddx_fresh", "masked", "masked_pubmedqa"), strict=True):
         counts = declared(study)["verdict"].value_counts()
-        assert [int(cell) for cell in row[1:]] == [counts.sum(), *(counts.get(w, 0) for w in VERDICTS)]
+        wanted = [counts.sum(), *(counts.get(verdict, 0) for verdict in VERDICTS)]
+        assert [int(cell) for cell in row[1:]] == wanted
     assert not any(word in block("before") for word in VERDICTS)
 
 
@@ -293,9 +294,10 @@ def test_the_letter_names_the_address_once_the_owner_has_filled_it_in(project):
     told, file = block("answering"), project / "CITATION.cff"
     assert "open an issue where you found" in told and "://" not in told
     text = file.read_text(encoding="utf-8")
-    filled = text.replace('# repository-code: "https://..."', 'repository-code: "https://example.org/chr"')
-    file.write_text(filled, encoding="utf-8")
-    assert "open an issue at [https://example.org/chr](https://example.org/chr)" in block("answering")
+    own = "https://example.org/chr"
+    empty, filled = '# repository-code: "https://..."', f'repository-code: "{own}"'
+    file.write_text(text.replace(empty, filled), encoding="utf-8")
+    assert f"open an issue at [{own}]({own})" in block("answering")
 
 
 def test_settings_in_templates_are_those_of_the_code():

@@ -92,10 +92,12 @@ def block_names() -> list[str]:
 
 @cache
 def _module(template: str) -> TemplateModule:
+    from lib.study import errata, primary_tests
+
     environment = template_environment(TEMPLATES)
     environment.filters |= {"plain": plain, "cell": cell}
-    helpers = (interval, chance, words, load_profile, declared, together, papers)
-    helpers += (declarations, known_errata, instruments, disk_of_a_paper_run, gpu_checks)
+    helpers = (interval, chance, words, load_profile, declared, together, papers, errata)
+    helpers += (primary_tests, instruments, disk_of_a_paper_run, gpu_checks)
     helpers += (beats_the_next_best, reading_order, repository)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
@@ -117,20 +119,6 @@ def declared(study: str) -> Lookup:
 def together(*tables: Lookup) -> Lookup:
     """The rows of several tables."""
     return Lookup(pd.concat(table.table for table in tables))
-
-
-def declarations() -> dict:
-    """What was declared, by test set."""
-    from lib.study import primary_tests
-
-    return primary_tests()
-
-
-def known_errata(name: str) -> list[str]:
-    """What a declaration says wrongly of its test set."""
-    from lib.study import errata
-
-    return errata(name)
 
 
 def instruments(table: pd.DataFrame) -> pd.DataFrame:
