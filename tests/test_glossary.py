@@ -50,6 +50,14 @@ def test_every_term_is_met_outside_the_glossary():
     assert not [term for term in TERMS if not is_used(term, text)], "nobody meets these words"
 
 
+FIRST = "P@5 HyDE Query2Doc CSQE ThinkQE exploratory requests dev support judge arm Holm masked"
+"""What the first pages say before they explain it."""
+
+
+def test_what_the_first_pages_say_early_is_explained():
+    assert not {*FIRST.split(), "H+ alone", "matched rotation"} - {*TERMS}
+
+
 def test_terms_are_unique_and_in_the_order_of_the_alphabet():
     """λ stands where lambda would."""
     sorted_by = [term.casefold().replace("λ", "lambda") for term in TERMS]

@@ -29,7 +29,8 @@ from lib.studies.slhyde.tasks import LOW_RATE
 def project(tmp_path, monkeypatch):
     """A copy of the pages and the committed results, as the whole project of one test."""
     shutil.copytree(paths.ROOT / "docs", tmp_path / "docs")
-    shutil.copy(paths.ROOT / "README.md", tmp_path)
+    for name in ("README.md", "CITATION.cff"):
+        shutil.copy(paths.ROOT / name, tmp_path)
     shutil.copytree(
         paths.DATA / "results",
         tmp_path / "data" / "results",
@@ -117,7 +118,7 @@ def test_writing_mends_the_blocks_of_every_page_and_leaves_the_prose(project, mo
 def test_a_result_that_is_not_whole_names_the_page_the_block_and_the_command(
     how, project, monkeypatch, capsys
 ):
-    path = project / "data/results/open/ddx_real_reading_table.csv"
+    path = project / "data/results/open/ddx_fresh_lambda.csv"
     before = texts_of(project)
     if how == "missing":
         path.unlink()
@@ -125,7 +126,7 @@ def test_a_result_that_is_not_whole_names_the_page_the_block_and_the_command(
         path.write_bytes(path.read_bytes() + b"\n")
     assert run(monkeypatch) == 1
     told = capsys.readouterr().err
-    assert "docs/results.md, block reading" in told and path.name in told
+    assert "docs/results.md, block story" in told and path.name in told
     assert told.strip().endswith("run: make figures PROFILE=open")
     assert texts_of(project) == before, "all pages are made before one is written"
 
@@ -265,10 +266,11 @@ def test_every_declared_test_is_listed_with_its_verdict_and_nothing_else_has_one
     for cells, row in zip(listed, wanted, strict=True):
         difference = f"{row['difference']:+.3f} ({row['low']:.3f} to {row['high']:.3f})"
         assert cells[0] == row["claim"] and cells[3] == difference and cells[-1] == row["verdict"]
-    for study in studies:
+    counted = [row for row in rows_of(block("tests")) if row[1].isdecimal()]
+    for row, study in zip(counted, ("real", "ddx_fresh", "masked", "masked_pubmedqa"), strict=True):
         counts = declared(study)["verdict"].value_counts()
-        counted = f"{counts.get('SUPPORTED', 0)} held, {counts.get('AGAINST', 0)} came out"
-        assert counted in block("tests")
+        wanted = [counts.sum(), *(counts.get(verdict, 0) for verdict in VERDICTS)]
+        assert [int(cell) for cell in row[1:]] == wanted
     assert not any(word in block("before") for word in VERDICTS)
 
 
@@ -285,6 +287,17 @@ def test_the_readme_counts_what_the_first_picture_is_an_example_of():
     ]
     counts = [one for one in counts if one[0]]
     assert (found, lost) == (len(counts), sum(not after for _, after in counts))
+
+
+def test_the_letter_names_the_address_once_the_owner_has_filled_it_in(project):
+    """At one place; until then it says how to answer without one."""
+    told, file = block("answering"), project / "CITATION.cff"
+    assert "open an issue where you found" in told and "://" not in told
+    text = file.read_text(encoding="utf-8")
+    own = "https://example.org/chr"
+    empty, filled = '# repository-code: "https://..."', f'repository-code: "{own}"'
+    file.write_text(text.replace(empty, filled), encoding="utf-8")
+    assert f"open an issue at [{own}]({own})" in block("answering")
 
 
 def test_settings_in_templates_are_those_of_the_code():

@@ -9,6 +9,7 @@ import json
 import posixpath
 import re
 from functools import cache
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -182,6 +183,15 @@ def test_every_page_is_built_and_every_link_leads_to_its_place(site):
                 broken.append(f"{path.relative_to(BUILT)}: {link}")
             followed += 1
     assert not broken and followed > 1000
+
+
+@pytest.mark.site
+def test_no_signature_of_the_reference_has_what_python_put_there():
+    """A dataclass's default and a protocol's arguments; both once broke a signature in two."""
+    shown = (BUILT / "reference.html").read_text(encoding="utf-8")
+    text = unescape(re.sub(r"<[^>]+>", "", shown))
+    assert "class lib.methods.base.Method" in text and "class lib.methods.base.Expansion" in text
+    assert not [odd for odd in ("<factory>", "~lib.", "**kwargs") if odd in text]
 
 
 @pytest.mark.site

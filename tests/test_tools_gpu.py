@@ -91,8 +91,9 @@ def test_the_status_page_says_not_run_until_a_card_has_rows(rows, tmp_path, monk
     assert tuple(table) == COLUMNS and len(table) == len(rows) + 1
     assert read_manifest(folder / "gpu_check.csv"), "make check wants one of every table"
     told = render.block("gpu")
-    assert "make gpu-check`;" in told and told.count("Card X") == len(rows)
-    assert "| 1.3, " in told and told.count("2026-02-01") == 1, "of a check its last time"
+    assert "`make gpu-check`" in told and told.count("Card X") == 2
+    assert "driver 1.3, " in told and told.count("2026-02-01") == 1, "of a check its last time"
+    assert told.count("| OK") == len(rows)
 
 
 def test_queries_are_shifted_and_vectors_lie_among_passages():

@@ -58,6 +58,15 @@ def leave_out_of_search(app: Any, doctree: nodes.document, docname: str) -> None
             node["classes"].append("no-search")
 
 
+def plain_signature(app: Any, what: str, *about: Any) -> tuple[str, str | None] | None:
+    """Signatures that Sphinx can read: no ``<factory>``, no arguments of a protocol."""
+    signature, returns = about[-2:]
+    if what != "class" or not signature:
+        return None
+    shown = signature.replace("<factory>", "...")
+    return ("" if shown == "(*args, **kwargs)" else shown), returns
+
+
 def show_formula(self: Any, node: nodes.Element) -> None:
     """A formula as MathML, which browsers draw themselves: no script, no network."""
     self.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
@@ -67,4 +76,5 @@ def show_formula(self: Any, node: nodes.Element) -> None:
 def setup(app: Any) -> None:
     """What Sphinx calls first."""
     app.connect("doctree-resolved", leave_out_of_search)
+    app.connect("autodoc-process-signature", plain_signature)
     app.add_html_math_renderer("mathml", (show_formula, None), (show_formula, None))

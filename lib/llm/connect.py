@@ -36,11 +36,16 @@ class NotServed(ChatModel):
 def connect(spec: str | None = None) -> ChatModel:
     """The model a spec names; relative files are relative to the project's root.
 
-    "small" (bundled) | "openai:<model>@<base_url>" | "vllm:<model>" | "transformers:<model>" |
-    "replay:<file>" | "record:<file>=<spec>". What None or "openai:" leave out comes from
-    CHR_LLM_MODEL and CHR_LLM_URL. Those of vllm and transformers, a name of the hub or a folder,
-    generate in this process (``lib.llm.engines``: ?<setting>=<value>&... may follow). A model that
-    is to be recorded and has no address, or is named by CHR_SET_ASIDE, is ``NotServed``.
+    ``small``
+        the bundled one.
+    ``openai:<model>@<base_url>``
+        a server. What None or "openai:" leave out comes from CHR_LLM_MODEL and CHR_LLM_URL.
+    ``vllm:<model>``, ``transformers:<model>``
+        a name of the hub or a folder, which generates in this process (``lib.llm.engines``:
+        ?<setting>=<value>&... may follow).
+    ``replay:<file>``, ``record:<file>=<spec>``
+        what was recorded; or what is recorded from now on. A model that is to be recorded and has
+        no address, or is named by CHR_SET_ASIDE, is ``NotServed``.
     """
     kind, _, rest = (spec or "openai:").partition(":")
     file, _, live = rest.partition("=")

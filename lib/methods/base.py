@@ -19,11 +19,10 @@ A method is a frozen dataclass whose fields are its settings, each with a defaul
     ``Text(pid=pid)``. What it asked goes into the trace under ``replies``: costs are counted there.
 
 It is one file, or one cell of a notebook, and joins the others in one of four ways: a file in this
-folder that ends in ``register(Mine())``; ``register(Mine())`` in a cell; ``evaluate(methods=[
-Mine()])``; or a profile that names its file, wherever that is: ``methods = ["mine.py:Mine"]``, or
-with settings, ``[methods.mine]``, ``file = "mine.py:Mine"``. ``tests/rocchio.py`` is an example.
-
-The functions below are what several methods share.
+folder that ends in ``register(Mine())``; ``register(Mine())`` in a cell;
+``evaluate(methods=[Mine()])``; or a profile that names its file, wherever that is:
+``methods = ["mine.py:Mine"]``, or with settings, ``[methods.mine]``, ``file = "mine.py:Mine"``.
+``tests/rocchio.py`` is an example.
 """
 
 from __future__ import annotations

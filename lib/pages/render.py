@@ -87,11 +87,13 @@ def block_names() -> list[str]:
 
 @cache
 def _module(template: str) -> TemplateModule:
+    from lib.study import errata, primary_tests
+
     environment = template_environment(TEMPLATES)
     environment.filters |= {"plain": plain, "cell": cell}
-    helpers = (interval, chance, words, load_profile, declared, together, papers)
-    helpers += (declarations, known_errata, instruments, disk_of_a_paper_run, gpu_checks)
-    helpers += (beats_the_next_best, reading_order)
+    helpers = (interval, chance, words, load_profile, declared, together, papers, errata)
+    helpers += (primary_tests, instruments, disk_of_a_paper_run, gpu_checks)
+    helpers += (beats_the_next_best, reading_order, repository)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
     environment.globals["read"] = lambda name, profile="open": read(name, profile)
@@ -114,20 +116,6 @@ def together(*tables: Lookup) -> Lookup:
     return Lookup(pd.concat(table.table for table in tables))
 
 
-def declarations() -> dict:
-    """What was declared, by test set."""
-    from lib.study import primary_tests
-
-    return primary_tests()
-
-
-def known_errata(name: str) -> list[str]:
-    """What a declaration says wrongly of its test set."""
-    from lib.study import errata
-
-    return errata(name)
-
-
 def instruments(table: pd.DataFrame) -> pd.DataFrame:
     """Which models tell a contradiction from an agreement, and on which sets."""
     from lib.studies.contradiction import labelled
@@ -145,6 +133,13 @@ def beats_the_next_best() -> pd.Series:
 def reading_order() -> pd.DataFrame:
     """The notebooks in the order to read them: part, notebook, minutes, finds."""
     return pd.read_csv(TEMPLATES / "notebooks.csv", dtype=str)
+
+
+def repository() -> str:
+    """The address of this repository, which its owner puts into CITATION.cff; "" until then."""
+    text = (paths.ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    found = re.search(r'^repository-code: *"?([^"\s]+)', text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def papers() -> pd.DataFrame:
