@@ -127,9 +127,9 @@ def dev_lambdas(choices: pd.DataFrame) -> dict[str, float]:
 def turn_rows(pairs: Mapping[str, Sequence[float]]) -> pd.DataFrame:
     """How far the query turns from h+ over lambda: for c = 0, and for the median c of each set.
 
-    ``pairs`` has every question's c = cos(h+, h-) by the name of its set. Columns as ``plot_curves``
-    has them, ``value`` in degrees, and c, name, and the query's ``cosine`` with h+; n is that of all
-    pairs.
+    ``pairs`` has every question's c = cos(h+, h-) by the name of its set. Columns as for
+    ``plot_curves``, ``value`` in degrees; name, c, and the query's ``cosine`` with h+. n is that of
+    all pairs together.
     """
     medians = {name: float(np.median(c)) for name, c in pairs.items()}
     lambdas, rows = np.linspace(0, 2, 21).round(1), []
