@@ -40,7 +40,7 @@ STUDIES = {
         "06_token_cost",
     ),
     "mimics": ("07_mimic_quality",),
-    "lambda": ("08_lambda",),
+    "lambda": ("08_lambda", "19_variants_and_checks"),
     "contradiction": ("09_contradictions",),
     "rag2": ("10_rag2",),
     "slhyde": ("11_self_learning_hyde",),

@@ -51,6 +51,17 @@ def test_rotation_is_the_angle_between_the_shifted_query_and_h_plus(c, lam):
     assert contrast.rotation(0.5, 1.0) == pytest.approx(60)
 
 
+@given(st.floats(-0.99, 0.999))
+def test_at_lambda_1_the_turn_is_half_of_what_is_left_of_180_degrees(c):
+    """As notebook 08 derives it: h+, h- and the query make a triangle with two equal sides."""
+    h, m = np.array([[1.0, 0.0]]), np.array([[c, np.sqrt(1 - c * c)]])
+    (query,) = contrast.shifted_query(h, m, 1.0)
+    turn = np.degrees(np.arccos(query[0] / np.linalg.norm(query)))
+    assert turn == pytest.approx((180 - np.degrees(np.arccos(c))) / 2, abs=1e-3)
+    assert contrast.rotation(c, 1.0) == pytest.approx(turn, abs=1e-3)
+    assert np.cos(np.radians(turn)) == pytest.approx(np.sqrt((1 - c) / 2), abs=1e-4)
+
+
 def test_a_zero_or_tiny_query_is_seen():
     h = some(0, 3, 8)
     twin = h.copy()

@@ -961,7 +961,7 @@ def test_the_published_script_recomputes_means_and_verdicts_from_committed_value
 
 def test_the_readme_states_the_sweep_and_the_grades_as_they_are():
     text = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
-    drawn = pd.read_csv(paths.ROOT / "figures" / "mini" / "08_corruption.csv")
+    drawn = pd.read_csv(paths.ROOT / "figures" / "mini" / "19_corruption.csv")
     drawn = drawn[drawn["lambda"].isin([0.0, 0.2, 0.4, 1.0])]
     wide = drawn.pivot(index="wrong", columns="lambda", values="p_at_5")
     stated = re.findall(r"^\| (\d+)% \| (.+) \|$", text, re.M)

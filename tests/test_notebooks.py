@@ -181,7 +181,7 @@ STAYS = {
     },
     "k=7": {
         *("00_lambda", "00_lines", "00_story", "02_cosines", "04_ddx_real", "04_table1"),
-        *("08_bioasq", "08_blind", "08_figure5", "08_fresh", "13_travel"),
+        *("08_figure5", "08_fresh", "08_geometry", "13_travel", "19_bioasq", "19_blind"),
         *("15_accuracy", "15_tests", "15_wrong"),
         *("09_heatmap", "09_nli_quality", "09_periods", "09_timeline"),
     },

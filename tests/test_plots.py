@@ -185,6 +185,8 @@ def test_what_nobody_declared_is_drawn_without_any_verdict():
     (legend,) = figure.legends or [None]
     below = figure._supxlabel.get_text() if figure._supxlabel else legend.get_title().get_text()
     assert "exploratory: no verdict" in below
+    spoken_of = plots.plot_differences(differences(accent=["black", None, None, None]), "x")
+    assert list(colours_in(spoken_of).values()).count(GREY) == 3 and not legend_of(spoken_of)
     holm = plots.plot_differences(differences(p_holm=[0.01, 0.2, 0.04, 0.05]), "x")
     assert legend_of(holm) == {"p < 0.05 (Holm)", "p ≥ 0.05 (Holm)"}
 

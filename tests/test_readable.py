@@ -21,6 +21,7 @@ from lib.pages.readable import (
 )
 from lib.pages.render import finding
 from lib.pages.tables import VERDICTS, audit_list, audit_rows
+from lib.plots.figures import turn_rows
 
 TABLE = pd.DataFrame(
     {
@@ -139,6 +140,39 @@ def test_a_finding_without_its_methods_is_not_run():
     assert "NOT RUN" in finding("accuracy", table=table.iloc[:0], profile="mini", at=0.4)
     costs = pd.DataFrame({"method": ["hyde"], "calls": [8.0], "output_tokens": [None], "n": 6})
     assert "NOT RUN here: CHR" in finding("cost", table=costs, who="a model")
+
+
+def test_how_far_the_query_turns_is_told_of_the_median_pair():
+    exams, asked = [0.2, 0.5, 0.9], [0.5, 0.8, 0.8]
+    turns = turn_rows({"ddx-mini": [0.1], "real exam questions": exams, "BioASQ": asked})
+    said = finding("turns", turns=turns, turned=pd.Series([40.0, 60.0, 80.0]))
+    assert "of 3 real exam questions turns away from h+ by 60°" in said  # c = 0.5
+    assert "falls from 1 to 0.50" in said and "the query turns by 72°" in said  # c = 0.8
+    assert said.endswith("it would turn by 45°.") and set(turns["n"]) == {7}
+
+
+def test_what_was_declared_of_contrast_and_h_plus_is_counted_by_its_verdicts():
+    verdicts = ["AGAINST", "INCONCLUSIVE", "SUPPORTED", "AGAINST"]
+    arms, others = ["chr@1", "chr@0.2", "chr@1", "hplus"], ["hplus", "hplus", "hplus", "question"]
+    tests = pd.DataFrame({"claim": list("abcd"), "arm": arms, "baseline": others})
+    said = finding("tested", tests=tests.assign(verdict=verdicts))
+    assert said.startswith("**3 of 4 declared tests") and "1 came out AGAINST it" in said
+    assert "1 SUPPORTED: *c*" in said
+    none = finding("tested", tests=tests.assign(verdict="AGAINST"))
+    assert "3 came out AGAINST it, none INCONCLUSIVE, and none SUPPORTED.**" in none
+
+
+def test_another_form_is_said_to_find_more_only_where_its_interval_leaves_out_0():
+    forms = pd.DataFrame({"arm": ["chr@0.2", "margin@0.4"], "lambda": [0.2, 0.4], "n": 9})
+    rows = forms.assign(difference=[0.1, 0.2], low=[0.05, -0.1], high=[0.15, 0.5])
+    said = finding("variants", forms=rows, rules=rows.iloc[1:], name="mine", k=7)
+    assert "Of 2 forms" in said and "1 clearly finds more" in said and "none clearly less" in said
+    assert "By P@7 the best is *margin for each passage, λ = 0.4*, +0.200" in said
+    assert "Of 1 rules for λ none clearly finds more" in said
+    nothing = finding(
+        "variants", forms=rows.assign(difference=np.nan), rules=rows, name="mine", k=5
+    )
+    assert "NOT MEASURED" in nothing
 
 
 # hostile texts ------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from lib.plots.style import (
     pyplot,
     spread,
 )
+from lib.search.contrast import rotation
 
 # the main tables ----------------------------------------------------------------------------------
 
@@ -135,6 +136,23 @@ def dev_lambdas(choices: pd.DataFrame) -> dict[str, float]:
     one = fixed.loc[fixed["form"] == "one mimic", "lambda"].iloc[0]
     plain = ("chr", "chr+rotation", "chr+stranger", "chr+by_name", "chr+middle")
     return chosen | dict.fromkeys(plain, one)
+
+
+def turn_rows(pairs: Mapping[str, Sequence[float]]) -> pd.DataFrame:
+    """How far the query turns from h+ over lambda: for c = 0, and for the median c of each set.
+
+    ``pairs`` has every question's c = cos(h+, h-) by the name of its set. Columns as for
+    ``plot_curves``, ``value`` in degrees; name, c, and the query's ``cosine`` with h+. n is that of
+    all pairs together.
+    """
+    medians = {name: float(np.median(c)) for name, c in pairs.items()}
+    lambdas, rows = np.linspace(0, 2, 21).round(1), []
+    for name, c in ({"unrelated texts": 0.0} | medians).items():
+        value = rotation(c, lambdas)
+        table = {"lambda": lambdas, "value": value, "cosine": np.cos(np.radians(value))}
+        rows.append(pd.DataFrame({"name": name, "c": c, "family": f"c = {c:.2f}, {name}", **table}))
+    n = sum(map(len, pairs.values()))
+    return pd.concat(rows, ignore_index=True).assign(study="", low=np.nan, high=np.nan, n=n)
 
 
 def plot_cosines(table: pd.DataFrame, xlabel: str, title: str = ""):

@@ -127,7 +127,8 @@ def plot_differences(
     Without ``label`` a row is called by its ``arm`` and ``baseline``. A column ``panel`` sets
     differences side by side on one scale. ``sides`` says under the axis what left and right of zero
     mean, for all panels or for each. A colour is a verdict: that of ``verdict``, else what
-    ``p_holm`` leaves. A row with neither is exploratory, and grey: nothing is concluded from it.
+    ``p_holm`` leaves. A row with neither is exploratory, and grey: nothing is concluded from it. A
+    column ``accent`` has colours for those that the title speaks of instead.
     Differences of fewer than six questions have no interval.
     """
     if table.empty:
@@ -142,7 +143,7 @@ def plot_differences(
         row=table["label"],
         series=pd.Categorical(kinds, sorted(set(kinds))),
         value=table["difference"],
-        colour=kinds.map(COLOURS).fillna(GREY),
+        colour=table.get("accent", kinds.map(COLOURS)).fillna(GREY),
     )
     alone = f"; {kinds.iloc[0]}" if kinds.nunique() == 1 else ""
     bars = "95 % intervals, uncorrected; " if (table["n"] >= FEW).any() else ""
