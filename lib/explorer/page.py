@@ -17,7 +17,6 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.base.provenance import read_result
 from lib.explorer.rows import (
     COLUMNS,
     FOLDER,
@@ -27,7 +26,9 @@ from lib.explorer.rows import (
     candidates,
     read_rows,
 )
+from lib.explorer.steps import STEPS
 from lib.explorer.why import reasons
+from lib.pages.render import block
 
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
@@ -51,10 +52,6 @@ _SOURCES = {
 """Name of every source, and where its passages are: * stands for what the passage adds."""
 
 _MISSING = 0xFFFFFF
-
-ADDED = (-1.0, -0.4)
-"""Lambdas that add the mimic, at which real questions were searched and judged. What was right is
-in the results; which passages they were is in rows that go down to there."""
 
 
 def page(explored: Explored) -> str:
@@ -84,7 +81,8 @@ def _in_letters(payload: bytes) -> str:
 
 
 def _lead(explored: Explored) -> str:
-    """The finding, from the rows: what the chart of each set shows at λ = 0 and at 1."""
+    """What the paper reports, as README says it; and what was found here, from the rows: what the
+    chart of each set shows at λ = 0 and at 1."""
     shown = []
     for name in ("medqa", "mmlu", "bioasq"):
         _, (before, after), n = explored.shares(explored.start(name), (0.0, 1.0))
@@ -92,10 +90,12 @@ def _lead(explored: Explored) -> str:
         shown.append((f"from {100 * before:.0f} % to {100 * after:.0f} %", f"({n} of {title})"))
     (first, of_first), *others = shown
     listed = " and ".join(f"{change} {of}" for change, of in others)
-    return html.escape(
-        "Subtracting the mimic loses the right evidence too. From λ = 0 to the paper's λ = 1, "
-        f"questions with a right passage among the first five go {first} {of_first}, {listed}."
+    found = (
+        "Here, with a small encoder and open passages, subtracting the mimic loses the right "
+        "evidence too: from λ = 0 to the paper's λ = 1, questions with a right passage among the "
+        f"first five go {first} {of_first}, {listed}."
     )
+    return html.escape(f"{block('reported')} {found}")
 
 
 def _packed(explored: Explored) -> bytes:
@@ -109,23 +109,22 @@ def _packed(explored: Explored) -> bytes:
     place[used] = np.arange(len(used))
     # A random mimic is stored as the id of its question, whose text is in the page already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
-    added = _added()
     sets = {}
     for described in explored.sets:
         median = explored.median_question(described["name"])
-        shown = {"lam_min": 0, **described, "median": median, "questions": [], "added": ADDED}
+        shown = {**described, "median": median, "questions": []}
         sets[described["name"]] = shown
     starts = [0]
     for question in explored.questions:
         length = len(kept[question["set"], question["qid"]])
         shown = _question(question, starts[-1], length, owner)
-        shown["added"] = added.get(question["qid"], [])
         shown["said"] = [one[1:] for one in said[question["set"], question["qid"]]]
         sets[question["set"]]["questions"].append(shown)
         starts.append(starts[-1] + length)
     texts = {
         "rows": len(records),
         "columns": list(COLUMNS),
+        "steps": STEPS,
         "sets": list(sets.values()),
         "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
         "passages": [_passage(explored.passages[i], i in long, i in whole) for i in used.tolist()],
@@ -177,16 +176,6 @@ def _said(explored: Explored, key: tuple[str, str], places: np.ndarray) -> list[
             words = (start - before, end - before) if whole else (-1, -1)
             found.append((passage, i, option, *words))
     return found
-
-
-def _added() -> dict[str, list[int]]:
-    """How many of the five best are right at each of ``ADDED``, by question; real ones alone."""
-    values, _ = read_result("values_real", "open", committed=True)
-    arms = [f"chr@{lam:g}" for lam in ADDED]
-    values = values[values["arm"].isin(arms)]
-    values = values[values["metric"].isin(("share_correct_at_5", "p_at_5"))]
-    wide = values.pivot(index="qid", columns="arm", values="value")[arms]
-    return {qid: [round(5 * share) for share in row] for qid, *row in wide.itertuples()}
 
 
 def _passage(passage: Mapping, long: bool, whole: bool) -> list:
