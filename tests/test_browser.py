@@ -31,6 +31,7 @@ from lib.base.provenance import read_result
 from lib.explorer.make import checked
 from lib.explorer.page import PAGE, TOP, kept_records
 from lib.explorer.rows import CHOICES, CLASSES, Explored, Place, order_at, read_rows
+from lib.explorer.steps import said, share
 
 pytestmark = pytest.mark.browser
 
@@ -218,47 +219,34 @@ def says(driver) -> str:
 
 
 def test_the_essay_lets_a_reader_guess_and_then_tells_what_came(browse, explored):
-    """Four steps; every number is that of the rows."""
+    """Four steps, with the words and numbers of the notebook."""
     driver, view = opened_page(browse(*SIZES["wide"], motion="reduce")), explored
-    place = view.start("medqa")
-    before, at_one, at_two = view.rights(place, (0.0, 1.0, 2.0))
-    _, found, n = view.shares(place, [0.0, 1.0, 2.0])
-    share = [f"{100 * one:.0f} %" for one in found]
-    assert f"{before} of the first 5" in says(driver)
+    place = view.start("medqa", lam=0.0)
+    at_one, at_minus, at_two = (replace(place, lam=lam) for lam in (1.0, -1.0, 2.0))
+    assert says(driver) == said(view, place, "predict")
     assert not driver.find_element("id", "lead").is_displayed(), "the answer comes later"
-    assert share[1] not in driver.find_element("id", "over").text
+    assert share(view, at_one) not in driver.find_element("id", "over").text
     press(driver, "more")
     assert "guess: more" in says(driver) and not driver.find_element("id", "lead").is_displayed()
     press(driver, "step 2 →")
     press(driver, "take me to λ = 1")
     until(lambda: "you guessed more" in says(driver))
     assert driver.find_element("id", "lead").is_displayed()
-    assert says(driver).startswith("Fewer") and f"{before} of 5 were right, {at_one} are" in says(
-        driver
-    )
-    assert f"all {n} questions, {share[0]}" in says(driver) and f"{share[1]} at λ = 1" in says(
-        driver
-    )
+    assert says(driver).replace("; you guessed more", "") == said(view, at_one, "drag")
     press(driver, "3 Swap the mimic")
     press(driver, "swap the mimic")
-    swapped = replace(place, mimic="random")
+    swapped = replace(at_one, mimic="random")
     until(lambda: same_titles(listed(driver), expected(view, swapped)))
-    _, (others,), _ = view.shares(swapped, [1.0])
-    (right,) = view.rights(swapped, [1.0])
-    assert f"{right} of 5 are right; with its own {at_one}" in says(driver)
-    assert f"{100 * others:.0f} %" in says(driver) and share[1] in says(driver)
+    assert says(driver) == said(view, swapped, "swap")
     press(driver, "step 4 →")
     press(driver, "λ = −1")
-    until(lambda: "Added" in says(driver))
-    added, of_all = measured(place, "chr@-1")
-    assert f"{added} of 5 right, and {100 * of_all:.0f} %" in says(driver)
-    chips = [one.text for one in driver.find_elements("css selector", "#after .chip")]
-    assert chips.count("right") == added and len(chips) == 5
-    # Between 0 and what was measured there is nothing to show.
-    driver.execute_script("setLambda(-0.6)")
-    until(lambda: driver.find_element("id", "lamout").text == "−0.40")
+    until(lambda: says(driver) == said(view, at_minus, "ends"))
+    assert same_titles(listed(driver), expected(view, at_minus))
+    right, of_all = measured(place, "chr@-1")
+    assert f"{right} of 5 are right, and {100 * of_all:.0f} % of all" in says(driver)
     press(driver, "λ = 2")
-    until(lambda: f"{at_two} of 5 are right, and {share[2]}" in says(driver))
+    until(lambda: says(driver) == said(view, at_two, "ends"))
+    assert "(5 not judged), and 1 to 100 %" in says(driver), "what nobody judged is not wrong"
     press(driver, "a worm in an eye")
     until(lambda: driver.find_elements("css selector", "#after li.found"))
     found = driver.find_element("css selector", "#after li.found").text
@@ -513,6 +501,29 @@ def site() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def test_the_explorers_frame_follows_the_sites_own_switch_of_colours(browse, site):
+    """Whatever the reader's machine prefers: dark on the light one, light on the dark one."""
+    for scheme, other in (("light", "dark"), ("dark", "light")):
+        driver = browse(*SIZES["wide"], scheme)
+        driver.get(f"{site}/explorer.html")
+        assert paper_in_frame(driver) == scheme
+        driver.find_element("css selector", ".theme-switch-button").click()
+        choice = f".dropdown-menu.show [data-mode={other}]"
+        until(lambda driver=driver, it=choice: driver.find_elements("css selector", it))[0].click()
+        until(lambda driver=driver, wanted=other: paper_in_frame(driver) == wanted)
+        driver.save_screenshot(str(SEEN / f"site_explorer_switched_{other}.png"))
+        assert complaints(driver) == []
+
+
+def paper_in_frame(driver) -> str:
+    """Whether the explorer in its frame is light or dark."""
+    driver.switch_to.frame(driver.find_element("css selector", "iframe.explorer"))
+    until(lambda: driver.execute_script("return document.body.dataset.ready"))
+    paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    driver.switch_to.default_content()
+    return "light" if paper == "rgb(255, 255, 255)" else "dark"
 
 
 RESULTS = "#search-results ul.search li"

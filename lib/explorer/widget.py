@@ -281,7 +281,8 @@ class Explorer:
 
     def _step(self, step: str) -> None:
         """A step of the essay: the first is at lambda 0, in the others the reader moves."""
-        self.move(**({"lam": 0.0, "form": "one mimic", "mimic": "own"} if step == "predict" else {}))
+        start = {"lam": 0.0, "form": "one mimic", "mimic": "own"}
+        self.move(**(start if step == "predict" else {}))
 
     def move(self, **changes) -> None:
         """Go to another place: any of set, qid, form, mimic, lam, k. Another set begins with its
