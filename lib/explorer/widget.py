@@ -91,7 +91,7 @@ def picture(explored: Explored, place: Place, letters: int = _ALL, tells: bool =
     ids = [{passage["record"] for passage in found} for found in (before, after)]
     marks = {1.0: "the paper's"}
     if described["dev"] is not None and (place.form, place.mimic) == ("one mimic", "own"):
-        marks[described["dev"]] = "chosen on other questions"
+        marks[described["dev"]] = "as tuned on other questions"
     return _rendered(
         "picture.html",
         place=place,

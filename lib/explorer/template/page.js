@@ -655,7 +655,7 @@ function showQuestion() {
 function marks() {
   const found = [[1, "λ = 1, the paper's"]];
   const dev = currentSet().dev;
-  if (dev !== null && isOwn()) found.push([dev, `λ = ${dev}, chosen on other questions`]);
+  if (dev !== null && isOwn()) found.push([dev, `λ = ${dev}, as tuned on other questions`]);
   return found;
 }
 
