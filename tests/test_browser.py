@@ -29,7 +29,7 @@ from lib import lab
 from lib.base import paths
 from lib.base.provenance import read_result
 from lib.explorer.make import checked
-from lib.explorer.page import PAGE, TOP, kept_records
+from lib.explorer.page import PAGE, TOP, kept_records, lowest
 from lib.explorer.rows import CHOICES, CLASSES, Explored, Place, order_at, read_rows
 from lib.explorer.steps import said, share
 
@@ -432,7 +432,7 @@ def test_the_page_gives_the_rows_order_for_every_question(browse, explored):
     for some in explored.sets:
         questions = explored.of(some["name"])
         for form, mimic in CHOICES:
-            lambdas = checked(explored.least(Place(some["name"], "", form)))
+            lambdas = checked(lowest(explored, some["name"], form, mimic))
             lists = driver.execute_script(ALL_LISTS, some["name"], form, mimic, lambdas, TOP)
             for question, by_lambda in zip(questions, lists, strict=True):
                 offered = (form, mimic) in explored.choices_of(question)
@@ -461,7 +461,7 @@ def differences(explored, question, form, mimic, kept, by_lambda) -> int:
     ranks = records["passage"]
     own = kept[question["set"], question["qid"]] - question["start"]
     tied = 0
-    lambdas = checked(explored.least(Place(question["set"], "", form)))
+    lambdas = checked(lowest(explored, question["set"], form, mimic))
     for lam, top in zip(lambdas, by_lambda, strict=True):
         ours, theirs = order_at(height, slope, lam, TOP, ranks), own[top]
         if ours.tolist() != theirs.tolist():

@@ -309,7 +309,7 @@ def test_what_nobody_judged_is_not_told_as_wrong(explored):
     sure = np.mean([bool(one & {*GOOD}) for one in lists])
     unsure = np.mean([bool(one & {*GOOD, "not judged"}) for one in lists])
     assert share(explored, place) == f"{100 * sure:.0f} to {100 * unsure:.0f} %" and unsure > sure
-    assert "to" not in share(explored, replace(place, lam=-1.0))
+    assert "to" not in share(explored, replace(place, lam=1.2)), "judged there"
     experts = explored.start("bioasq", lam=2.0)  # what they did not choose counts as not right
     assert "to" not in share(explored, experts) and "judged" not in right(explored, experts)
 

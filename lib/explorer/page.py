@@ -21,6 +21,8 @@ from lib.explorer.rows import (
     COLUMNS,
     FOLDER,
     Explored,
+    Form,
+    Mimic,
     Place,
     begins,
     candidates,
@@ -39,7 +41,7 @@ _TEMPLATE = Path(__file__).parent / "template"
 _SEEN_TO = 1.2
 """Passages that plain contrast finds up to this lambda are shown with longer texts."""
 
-_LONG, _SHORT, _MIMIC = 72, 56, 50
+_LONG, _SHORT, _MIMIC = 64, 50, 50
 """Characters of a passage: of those, and of others that have no title; of one of several mimics."""
 
 _SOURCES = {
@@ -112,7 +114,7 @@ def _packed(explored: Explored) -> bytes:
     sets = {}
     for described in explored.sets:
         median = explored.median_question(described["name"])
-        shown = {**described, "median": median, "questions": []}
+        shown = {"lam_min": 0.0, **described, "median": median, "questions": []}
         sets[described["name"]] = shown
     starts = [0]
     for question in explored.questions:
@@ -134,6 +136,12 @@ def _packed(explored: Explored) -> bytes:
     return gzip.compress(len(head).to_bytes(4, "big") + head + numbers, 9, mtime=0)
 
 
+def lowest(explored: Explored, name: str, form: Form, mimic: Mimic) -> float:
+    """The smallest lambda for which the page has the lists of a set: it adds the own mimic alone,
+    while the rows add others, too."""
+    return explored.least(Place(name, "", form)) if mimic == "own" else 0.0
+
+
 def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray], set[int]]:
     """The places of the records that the page has, by set and question id, those that hold the
     top five; and the passages that plain contrast finds up to ``_SEEN_TO``."""
@@ -143,7 +151,7 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
         chosen = []
         for form, mimic in explored.choices_of(question):
             height, slope = explored.lines(question, form, mimic)
-            low = explored.least(Place(question["set"], question["qid"], form))
+            low = lowest(explored, question["set"], form, mimic)
             chosen.append(candidates(height, slope, TOP, lam_min=low))
             if (form, mimic) == ("one mimic", "own"):
                 near = candidates(height, slope, TOP, lam_max=_SEEN_TO)

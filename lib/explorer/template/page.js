@@ -71,8 +71,8 @@ function topAt(question, lines, lam, k) {
   return best.map((one) => one.i);
 }
 
-// From where on the lists of a set are known: one mimic alone is also added.
-const least = (set, form) => (form === "one mimic" ? set.lam_min : 0);
+// From where on the lists of a set are known: the own mimic alone is also added.
+const least = (set, form, mimic) => (form === "one mimic" && mimic === "own" ? set.lam_min : 0);
 
 function breakpoints(question, lines, k, from) {
   // The set changes only where a line from outside crosses one inside; each swap raises the slopes.
@@ -148,7 +148,7 @@ function curveOf(set, form, mimic) {
   const key = [set.name, form, mimic].join("|");
   if (!curves.has(key)) {
     const points = [];
-    for (let i = Math.round(20 * least(set, form)); i <= 20 * LAM_MAX; i++) {
+    for (let i = Math.round(20 * least(set, form, mimic)); i <= 20 * LAM_MAX; i++) {
       points.push({ lam: i / 20, ...sharesAt(set, form, mimic, i / 20) });
     }
     curves.set(key, points);
@@ -305,7 +305,7 @@ function keepToWhatThereIs() {
   place.lam = within(place.lam);
 }
 
-const within = (lam) => Math.min(Math.max(lam, least(currentSet(), place.form)), LAM_MAX);
+const within = (lam) => Math.min(Math.max(lam, least(currentSet(), place.form, place.mimic)), LAM_MAX);
 
 // The essay: four steps, whose texts are those of lib/explorer/steps.json. What stands in braces is
 // counted from the data, at the place where the reader is.
@@ -646,8 +646,8 @@ function showQuestion() {
   const question = currentQuestion();
   const lines = linesOf(question, place.form, place.mimic);
   if (shown?.question !== question) for (const id of ["before", "after"]) by(id).replaceChildren();
-  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, least(currentSet(), place.form)) };
-  by("lam").min = least(currentSet(), place.form);
+  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, least(currentSet(), place.form, place.mimic)) };
+  by("lam").min = least(currentSet(), place.form, "own");
   showTexts();
   showLambda();
 }
@@ -679,7 +679,7 @@ function showLambda() {
   by("told").textContent = `right: ${count(before)} by ${start}, ${count(after)} at λ = ${signed(place.lam)}`;
   const past = changes.filter((at) => at <= place.lam).length;
   const marked = marks().map(([, name]) => name).join("; ");
-  by("changes").textContent = `The set of five changes ${changes.length} times between λ = ${signed(least(currentSet(), place.form)).slice(0, -3)} and ${LAM_MAX}, ${past} of them up to here: the black ticks under the slider. Orange: ${marked}.`;
+  by("changes").textContent = `The set of five changes ${changes.length} times between λ = ${signed(least(currentSet(), place.form, place.mimic)).slice(0, -3)} and ${LAM_MAX}, ${past} of them up to here: the black ticks under the slider. Orange: ${marked}.`;
   // Not disabled, which would take the focus away: pressed without a change ahead, they do nothing.
   by("back").setAttribute("aria-disabled", nextChange(-1) === null);
   by("next").setAttribute("aria-disabled", nextChange(1) === null);
@@ -693,7 +693,7 @@ function showLambda() {
 const THUMB = 20;
 function axisOf(svg, height) {
   const width = svg.getBoundingClientRect().width || 600;
-  const from = least(currentSet(), place.form);
+  const from = least(currentSet(), place.form, "own");
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.style.height = `${height}px`;
