@@ -29,8 +29,9 @@ from lib import lab
 from lib.base import paths
 from lib.base.provenance import read_result
 from lib.explorer.make import checked
-from lib.explorer.page import PAGE, TOP, kept_records
+from lib.explorer.page import PAGE, TOP, kept_records, lowest
 from lib.explorer.rows import CHOICES, CLASSES, Explored, Place, order_at, read_rows
+from lib.explorer.steps import said, share
 
 pytestmark = pytest.mark.browser
 
@@ -47,7 +48,8 @@ def explored():
 @pytest.fixture(scope="module")
 def browse() -> Iterator[Callable]:
     """browse(width, height, scheme, motion): a browser window of that size; all are closed at the
-    end. ``motion``: what the reader prefers, "no-preference" or "reduce"."""
+    end. ``motion``: what the reader prefers, "no-preference" or "reduce". A ``scheme`` holds in
+    frames, too, whatever a page says of them; with "" it is the machine's."""
     from selenium import webdriver
 
     programs = {
@@ -74,7 +76,7 @@ def browse() -> Iterator[Callable]:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         prefers = {"prefers-color-scheme": scheme, "prefers-reduced-motion": motion}
-        features = [{"name": name, "value": value} for name, value in prefers.items()]
+        features = [{"name": name, "value": it} for name, it in prefers.items() if it]
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         opened.append(driver)
         return driver
@@ -218,47 +220,34 @@ def says(driver) -> str:
 
 
 def test_the_essay_lets_a_reader_guess_and_then_tells_what_came(browse, explored):
-    """Four steps; every number is that of the rows."""
+    """Four steps, with the words and numbers of the notebook."""
     driver, view = opened_page(browse(*SIZES["wide"], motion="reduce")), explored
-    place = view.start("medqa")
-    before, at_one, at_two = view.rights(place, (0.0, 1.0, 2.0))
-    _, found, n = view.shares(place, [0.0, 1.0, 2.0])
-    share = [f"{100 * one:.0f} %" for one in found]
-    assert f"{before} of the first 5" in says(driver)
+    place = view.start("medqa", lam=0.0)
+    at_one, at_minus, at_two = (replace(place, lam=lam) for lam in (1.0, -1.0, 2.0))
+    assert says(driver) == said(view, place, "predict")
     assert not driver.find_element("id", "lead").is_displayed(), "the answer comes later"
-    assert share[1] not in driver.find_element("id", "over").text
+    assert share(view, at_one) not in driver.find_element("id", "over").text
     press(driver, "more")
     assert "guess: more" in says(driver) and not driver.find_element("id", "lead").is_displayed()
     press(driver, "step 2 →")
     press(driver, "take me to λ = 1")
     until(lambda: "you guessed more" in says(driver))
     assert driver.find_element("id", "lead").is_displayed()
-    assert says(driver).startswith("Fewer") and f"{before} of 5 were right, {at_one} are" in says(
-        driver
-    )
-    assert f"all {n} questions, {share[0]}" in says(driver) and f"{share[1]} at λ = 1" in says(
-        driver
-    )
+    assert says(driver).replace("; you guessed more", "") == said(view, at_one, "drag")
     press(driver, "3 Swap the mimic")
     press(driver, "swap the mimic")
-    swapped = replace(place, mimic="random")
+    swapped = replace(at_one, mimic="random")
     until(lambda: same_titles(listed(driver), expected(view, swapped)))
-    _, (others,), _ = view.shares(swapped, [1.0])
-    (right,) = view.rights(swapped, [1.0])
-    assert f"{right} of 5 are right; with its own {at_one}" in says(driver)
-    assert f"{100 * others:.0f} %" in says(driver) and share[1] in says(driver)
+    assert says(driver) == said(view, swapped, "swap")
     press(driver, "step 4 →")
     press(driver, "λ = −1")
-    until(lambda: "Added" in says(driver))
-    added, of_all = measured(place, "chr@-1")
-    assert f"{added} of 5 right, and {100 * of_all:.0f} %" in says(driver)
-    chips = [one.text for one in driver.find_elements("css selector", "#after .chip")]
-    assert chips.count("right") == added and len(chips) == 5
-    # Between 0 and what was measured there is nothing to show.
-    driver.execute_script("setLambda(-0.6)")
-    until(lambda: driver.find_element("id", "lamout").text == "−0.40")
+    until(lambda: says(driver) == said(view, at_minus, "ends"))
+    assert same_titles(listed(driver), expected(view, at_minus))
+    right, of_all = measured(place, "chr@-1")
+    assert f"{right} of 5 are right, and {100 * of_all:.0f} % of all" in says(driver)
     press(driver, "λ = 2")
-    until(lambda: f"{at_two} of 5 are right, and {share[2]}" in says(driver))
+    until(lambda: says(driver) == said(view, at_two, "ends"))
+    assert "(5 not judged), and 1 to 100 %" in says(driver), "what nobody judged is not wrong"
     press(driver, "a worm in an eye")
     until(lambda: driver.find_elements("css selector", "#after li.found"))
     found = driver.find_element("css selector", "#after li.found").text
@@ -444,7 +433,7 @@ def test_the_page_gives_the_rows_order_for_every_question(browse, explored):
     for some in explored.sets:
         questions = explored.of(some["name"])
         for form, mimic in CHOICES:
-            lambdas = checked(explored.least(Place(some["name"], "", form)))
+            lambdas = checked(lowest(explored, some["name"], form, mimic))
             lists = driver.execute_script(ALL_LISTS, some["name"], form, mimic, lambdas, TOP)
             for question, by_lambda in zip(questions, lists, strict=True):
                 offered = (form, mimic) in explored.choices_of(question)
@@ -473,7 +462,7 @@ def differences(explored, question, form, mimic, kept, by_lambda) -> int:
     ranks = records["passage"]
     own = kept[question["set"], question["qid"]] - question["start"]
     tied = 0
-    lambdas = checked(explored.least(Place(question["set"], "", form)))
+    lambdas = checked(lowest(explored, question["set"], form, mimic))
     for lam, top in zip(lambdas, by_lambda, strict=True):
         ours, theirs = order_at(height, slope, lam, TOP, ranks), own[top]
         if ours.tolist() != theirs.tolist():
@@ -513,6 +502,27 @@ def site() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def test_the_explorers_frame_follows_the_sites_own_switch_of_colours(browse, site):
+    driver = browse(*SIZES["wide"], scheme="")
+    driver.get(f"{site}/explorer.html")
+    for scheme in ("dark", "light"):
+        driver.find_element("css selector", ".theme-switch-button").click()
+        choice = f".dropdown-menu.show [data-mode={scheme}]"
+        until(lambda it=choice: driver.find_elements("css selector", it))[0].click()
+        until(lambda wanted=scheme: paper_in_frame(driver) == wanted)
+        driver.save_screenshot(str(SEEN / f"site_explorer_switched_{scheme}.png"))
+    assert complaints(driver) == []
+
+
+def paper_in_frame(driver) -> str:
+    """Whether the explorer in its frame is light or dark."""
+    driver.switch_to.frame(driver.find_element("css selector", "iframe.explorer"))
+    until(lambda: driver.execute_script("return document.body.dataset.ready"))
+    paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    driver.switch_to.default_content()
+    return "light" if paper == "rgb(255, 255, 255)" else "dark"
 
 
 RESULTS = "#search-results ul.search li"

@@ -41,9 +41,11 @@ from lib.explorer.rows import (
     read_rows,
 )
 from lib.explorer.sets import benchmark_set, real_sets
-from lib.explorer.widget import explore
+from lib.explorer.steps import STEPS, right, share
+from lib.explorer.widget import COLOURS, QUERY, explore
 from lib.explorer.worked import lines_table, plot_worked, worked_table
 from lib.open_retriever import open_retriever
+from lib.pages.render import block
 from lib.profiles import load_profile
 from lib.query_spec import Hypotheses
 from lib.query_spec import Text as Written
@@ -161,6 +163,8 @@ def test_the_rows_give_the_outcomes_that_were_measured_on_real_questions(explore
     for lam, form, arm in (
         (0.0, "one mimic", "hplus"),
         (1.0, "one mimic", "chr@1"),
+        (-0.4, "one mimic", "chr@-0.4"),
+        (-1.0, "one mimic", "chr@-1"),
         (0.4, "question added", "chr+question1@0.4"),
         (0.4, "several mimics", "max@0.4"),
     ):
@@ -172,6 +176,9 @@ def test_the_rows_give_the_outcomes_that_were_measured_on_real_questions(explore
                 place = Place(name, question["qid"], form, lam=lam)
                 (good,) = explored.rights(place, [lam])
                 assert good / 5 == pytest.approx(wide.loc[question["qid"], metric], abs=1e-3)
+            if name == "medqa" and form == "one mimic":
+                shares, _, _ = explored.shares(Place(name, "", form), [lam])
+                assert shares[0, CLASSES.index("not judged")] == 0, "judged, at these lambdas"
 
 
 def test_the_bundled_rows_give_the_order_of_lib_and_a_wrong_row_is_found(explored):
@@ -268,6 +275,45 @@ def test_moving_the_slider_moves_the_passages_as_the_mathematics_says(explored):
         assert f"λ = {lam:.2f}" in seen.shown.value
 
 
+def test_the_steps_say_what_is_counted_and_no_curve_gives_the_answer_away(explored):
+    seen = explore(explored)
+    assert seen.says.value == "" and [key for _, key in seen.steps.options] == [*STEPS]
+    seen.steps.value = "predict"
+    before, at_one, others = (
+        sum(p["class"] in GOOD for p in explored.list_at(replace(seen.place, lam=lam, mimic=mimic)))
+        for lam, mimic in ((0.0, "own"), (1.0, "own"), (1.0, "random"))
+    )
+    assert seen.place.lam == 0 and f"{before} of 5 passages" in seen.says.value
+    assert "polyline" not in seen.shown.value
+    seen.steps.value = "drag"
+    seen.lam.value = 1.0
+    assert f"{before} of 5 were right, {at_one} of 5 are" in seen.says.value
+    assert "polyline" in seen.shown.value
+    seen.steps.value = "swap"
+    seen.mimics.value = "random"
+    assert f"{others} of 5 are right; with its own {at_one} of 5" in seen.says.value
+    nothing = [{**some, "means": {"not judged": "not judged"}} for some in explored.sets]
+    assert seen.steps in seen.box.children
+    unjudged = explore(replace(explored, sets=nothing))
+    assert unjudged.steps not in unjudged.box.children
+
+
+def test_what_nobody_judged_is_not_told_as_wrong(explored):
+    """Where judging was by lambda, a share goes up to what it were if all that was right."""
+    place = explored.start("medqa", lam=2.0)
+    assert right(explored, place) == "0 of 5 (5 not judged)"
+    lists = [
+        {p["class"] for p in explored.list_at(replace(place, qid=q["qid"]))}
+        for q in explored.of("medqa")
+    ]
+    sure = np.mean([bool(one & {*GOOD}) for one in lists])
+    unsure = np.mean([bool(one & {*GOOD, "not judged"}) for one in lists])
+    assert share(explored, place) == f"{100 * sure:.0f} to {100 * unsure:.0f} %" and unsure > sure
+    assert "to" not in share(explored, replace(place, lam=1.2)), "judged there"
+    experts = explored.start("bioasq", lam=2.0)  # what they did not choose counts as not right
+    assert "to" not in share(explored, experts) and "judged" not in right(explored, experts)
+
+
 def test_controls_offer_what_there_is_and_follow_each_other(explored):
     seen = explore(explored, lam=0.5)
     seen.forms.value = "several mimics"
@@ -354,27 +400,9 @@ def test_the_page_has_the_rows(explored, written):
                 assert explored.passages[passage]["text"].startswith(begun.removesuffix(" …"))
 
 
-def test_what_the_page_counts_below_zero_is_what_was_measured(explored, written):
-    """Which passages they were is not kept; as many were right as the results say."""
-    texts, _ = unpacked(written)
-    values, _ = read_result("values_real", "open", committed=True)
-    for some in texts["sets"]:
-        assert explored.least(Place(some["name"], "")) == some["lam_min"]
-        metric = "p_at_5" if some["name"] == "bioasq" else "share_correct_at_5"
-        for place, lam in enumerate(some["added"]):
-            at = values[(values["arm"] == f"chr@{lam:g}") & (values["metric"] == metric)]
-            right = at.set_index("qid")["value"]
-            if some["name"].startswith("ddx"):
-                assert not any(question["added"] for question in some["questions"])
-                continue
-            for question in some["questions"]:
-                assert question["added"][place] / 5 == pytest.approx(
-                    right[question["qid"]], abs=1e-3
-                )
-
-
 def test_the_lead_says_what_the_chart_of_each_set_shows(explored, written):
     lead = html.unescape(re.search(r'id="lead">(.*?)<a ', written, re.S)[1])
+    assert lead.startswith(block("reported"))
     told = re.findall(r"from (\d+) % to (\d+) %[^(]*\((\d+) of ([\w-]+)\)", lead)
     assert [name for *_, name in told] == ["MedQA", "MMLU-Med", "BioASQ"]
     for (before, after, n, _), name in zip(told, ("medqa", "mmlu", "bioasq"), strict=True):
@@ -429,6 +457,13 @@ def test_what_is_said_of_a_passage_is_what_its_judges_said(explored, written):
                         text = next(one for one in texts["passages"] if shown["text"] == one[1])[1]
                         assert text[start:end] == whole[at : at + length] and length == end - start
     assert counted > 500 and lit > 100
+
+
+def test_colours_are_those_of_the_figures(written):
+    light = dict(re.findall(r"--(\w+): (#\w+);", re.search(r":root \{(.*?)\}", written, re.S)[1]))
+    names = {"on topic": "topic", "not judged": "unjudged"}
+    ours = {names.get(name, name): colour.lower() for name, colour in COLOURS.items()}
+    assert ours.items() <= light.items() and light["accent"] == QUERY.lower()
 
 
 def luminance(colour: str) -> float:

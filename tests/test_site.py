@@ -106,6 +106,17 @@ def test_a_whole_page_is_taken_with_its_pictures(monkeypatch, tmp_path):
     assert site.whole - before == {"docs/slides.html", "a.svg"}
 
 
+def test_the_explorers_links_lead_to_files_and_on_the_site_to_pages(site):
+    """In a frame of the site they open in its window. A copy for itself has the paper's address."""
+    links = r'<a href="([^"#]+)" target="_top">'
+    ours = re.findall(links, (paths.ROOT / "docs" / "explorer.html").read_text(encoding="utf-8"))
+    own, paper = "../notebooks/14_your_own_question", "https://arxiv.org/abs/2604.04593"
+    assert ours == ["../README.md", "glossary.md", paper, f"{own}.ipynb"]
+    assert all((paths.ROOT / "docs" / it).is_file() for it in ours if ":" not in it)
+    theirs = re.findall(links, site.whole_page("docs/explorer.html"))
+    assert theirs == ["../index.html", "glossary.html", paper, f"{own}.html"]
+
+
 def hidden(cell: dict) -> bool:
     return cell["metadata"].get("jupyter", {}).get("source_hidden", False)
 

@@ -180,8 +180,22 @@ class Assembly:
         """The folder of sources for Sphinx, and that of whole pages; what was there before goes."""
         source, whole = BUILD / "site-src", BUILD / "site-whole"
         _fill(source, {name: text.encode() for name, text in self.pages.items()}, self.files)
-        _fill(whole, {}, self.whole)
+        made = {name: self.whole_page(name) for name in self.whole if name.endswith(".html")}
+        _fill(whole, {name: text.encode() for name, text in made.items()}, self.whole - {*made})
         return source, whole
+
+    def whole_page(self, name: str) -> str:
+        """A whole page, whose links to texts of the project lead to the pages made of them."""
+        folder = posixpath.dirname(name)
+
+        def to_page(match: re.Match) -> str:
+            place = self._placed(posixpath.normpath(posixpath.join(folder, match[2])))
+            if place not in self.pages:
+                return match[0]
+            shown = f"{posixpath.splitext(place)[0]}.html"
+            return f"{match[1]}{posixpath.relpath(shown, folder or '.')}{match[3] or ''}"
+
+        return _LINK.sub(to_page, (paths.ROOT / name).read_text(encoding="utf-8"))
 
 
 def sources() -> list[str]:

@@ -17,17 +17,20 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.base.provenance import read_result
 from lib.explorer.rows import (
     COLUMNS,
     FOLDER,
     Explored,
+    Form,
+    Mimic,
     Place,
     begins,
     candidates,
     read_rows,
 )
+from lib.explorer.steps import STEPS
 from lib.explorer.why import reasons
+from lib.pages.render import block
 
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
@@ -38,7 +41,7 @@ _TEMPLATE = Path(__file__).parent / "template"
 _SEEN_TO = 1.2
 """Passages that plain contrast finds up to this lambda are shown with longer texts."""
 
-_LONG, _SHORT, _MIMIC = 72, 56, 50
+_LONG, _SHORT, _MIMIC = 64, 50, 50
 """Characters of a passage: of those, and of others that have no title; of one of several mimics."""
 
 _SOURCES = {
@@ -51,10 +54,6 @@ _SOURCES = {
 """Name of every source, and where its passages are: * stands for what the passage adds."""
 
 _MISSING = 0xFFFFFF
-
-ADDED = (-1.0, -0.4)
-"""Lambdas that add the mimic, at which real questions were searched and judged. What was right is
-in the results; which passages they were is in rows that go down to there."""
 
 
 def page(explored: Explored) -> str:
@@ -84,7 +83,8 @@ def _in_letters(payload: bytes) -> str:
 
 
 def _lead(explored: Explored) -> str:
-    """The finding, from the rows: what the chart of each set shows at λ = 0 and at 1."""
+    """What the paper reports, as README says it; and what was found here, from the rows: what the
+    chart of each set shows at λ = 0 and at 1."""
     shown = []
     for name in ("medqa", "mmlu", "bioasq"):
         _, (before, after), n = explored.shares(explored.start(name), (0.0, 1.0))
@@ -92,10 +92,12 @@ def _lead(explored: Explored) -> str:
         shown.append((f"from {100 * before:.0f} % to {100 * after:.0f} %", f"({n} of {title})"))
     (first, of_first), *others = shown
     listed = " and ".join(f"{change} {of}" for change, of in others)
-    return html.escape(
-        "Subtracting the mimic loses the right evidence too. From λ = 0 to the paper's λ = 1, "
-        f"questions with a right passage among the first five go {first} {of_first}, {listed}."
+    found = (
+        "Here, with a small encoder and open passages, subtracting the mimic loses the right "
+        "evidence too: from λ = 0 to the paper's λ = 1, questions with a right passage among the "
+        f"first five go {first} {of_first}, {listed}."
     )
+    return html.escape(f"{block('reported')} {found}")
 
 
 def _packed(explored: Explored) -> bytes:
@@ -109,23 +111,22 @@ def _packed(explored: Explored) -> bytes:
     place[used] = np.arange(len(used))
     # A random mimic is stored as the id of its question, whose text is in the page already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
-    added = _added()
     sets = {}
     for described in explored.sets:
         median = explored.median_question(described["name"])
-        shown = {"lam_min": 0, **described, "median": median, "questions": [], "added": ADDED}
+        shown = {"lam_min": 0.0, **described, "median": median, "questions": []}
         sets[described["name"]] = shown
     starts = [0]
     for question in explored.questions:
         length = len(kept[question["set"], question["qid"]])
         shown = _question(question, starts[-1], length, owner)
-        shown["added"] = added.get(question["qid"], [])
         shown["said"] = [one[1:] for one in said[question["set"], question["qid"]]]
         sets[question["set"]]["questions"].append(shown)
         starts.append(starts[-1] + length)
     texts = {
         "rows": len(records),
         "columns": list(COLUMNS),
+        "steps": STEPS,
         "sets": list(sets.values()),
         "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
         "passages": [_passage(explored.passages[i], i in long, i in whole) for i in used.tolist()],
@@ -133,6 +134,12 @@ def _packed(explored: Explored) -> bytes:
     head = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode()
     numbers = _planes(records, starts[:-1], place)
     return gzip.compress(len(head).to_bytes(4, "big") + head + numbers, 9, mtime=0)
+
+
+def lowest(explored: Explored, name: str, form: Form, mimic: Mimic) -> float:
+    """The smallest lambda for which the page has the lists of a set: it adds the own mimic alone,
+    while the rows add others, too."""
+    return explored.least(Place(name, "", form)) if mimic == "own" else 0.0
 
 
 def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray], set[int]]:
@@ -144,7 +151,7 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
         chosen = []
         for form, mimic in explored.choices_of(question):
             height, slope = explored.lines(question, form, mimic)
-            low = explored.least(Place(question["set"], question["qid"], form))
+            low = lowest(explored, question["set"], form, mimic)
             chosen.append(candidates(height, slope, TOP, lam_min=low))
             if (form, mimic) == ("one mimic", "own"):
                 near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
@@ -177,16 +184,6 @@ def _said(explored: Explored, key: tuple[str, str], places: np.ndarray) -> list[
             words = (start - before, end - before) if whole else (-1, -1)
             found.append((passage, i, option, *words))
     return found
-
-
-def _added() -> dict[str, list[int]]:
-    """How many of the five best are right at each of ``ADDED``, by question; real ones alone."""
-    values, _ = read_result("values_real", "open", committed=True)
-    arms = [f"chr@{lam:g}" for lam in ADDED]
-    values = values[values["arm"].isin(arms)]
-    values = values[values["metric"].isin(("share_correct_at_5", "p_at_5"))]
-    wide = values.pivot(index="qid", columns="arm", values="value")[arms]
-    return {qid: [round(5 * share) for share in row] for qid, *row in wide.itertuples()}
 
 
 def _passage(passage: Mapping, long: bool, whole: bool) -> list:

@@ -313,22 +313,24 @@ class Explored:
         c = self.question(place)["c_random" if place.mimic == "random" else "c_own"]
         return c, float(rotation(c, place.lam))
 
-    def shares(self, place: Place, lambdas: Sequence[float]) -> tuple[np.ndarray, np.ndarray, int]:
+    def shares(
+        self, place: Place, lambdas: Sequence[float], good: Sequence[str] = GOOD
+    ) -> tuple[np.ndarray, np.ndarray, int]:
         """Of all questions of the set under the place's form and mimic, at each lambda: the mean
         share of each class among the k best, (lambdas, classes); the share of questions with a
-        passage of ``GOOD`` among them, (lambdas,); and how many questions there are.
+        passage of the classes ``good`` among them, (lambdas,); and how many questions there are.
 
         A question without texts for this form is left out.
         """
         height, slope, classes, passages = _padded(self, place.set, place.form, place.mimic)
         shares = np.zeros((len(lambdas), len(CLASSES)))
         found = np.zeros(len(lambdas))
-        good = [CLASSES.index(name) for name in GOOD]
+        counted = [CLASSES.index(name) for name in good]
         for i, lam in enumerate(lambdas):
             top = order_at(height, slope, float(lam), place.k, passages)
             of_top = np.take_along_axis(classes, top, axis=1)
             shares[i] = [(of_top == c).mean() for c in range(len(CLASSES))]
-            found[i] = np.isin(of_top, good).any(axis=1).mean()
+            found[i] = np.isin(of_top, counted).any(axis=1).mean()
         return shares, found, len(height)
 
 

@@ -17,16 +17,16 @@ from lib.data.looks import Look, note_look
 from lib.datasets import GROUPS, Question, load_questions, load_real
 from lib.embed import Encoder, load_encoder
 from lib.explorer.make import QuestionSet, check_rows, make_explored, write_rows
-from lib.explorer.page import ADDED, write_page
+from lib.explorer.page import write_page
 from lib.explorer.rows import FOLDER, Explored
 from lib.index_build import files_of
 from lib.open_retriever import open_retriever, retriever_for
 from lib.profiles import load_profile
-from lib.query_spec import DRAWS
+from lib.query_spec import DRAWS, SearchSpec
 from lib.run import Retriever
 from lib.stats import class_of
 from lib.studies.lambda_sweep.study import open_benchmark
-from lib.studies.real.arms import LAMBDAS, ON_TOPIC, bases_of, gold_passages
+from lib.studies.real.arms import ON_TOPIC, bases_of, gold_passages, searches
 from lib.studies.real.expansions import recorded, written_for
 from lib.studies.real.study import choices
 
@@ -79,10 +79,16 @@ def real_sets(retriever: Retriever) -> list[QuestionSet]:
         asked = [question for question in questions if question.dataset == name]
         of_set = {question.qid: hypotheses[question.qid] for question in asked}
         about = _ABOUT[group] | {"name": name, "title": title, "dev": chosen[group]}
-        about["judged_at"] = [*ADDED, *LAMBDAS] if group == "exams" else []
+        about["judged_at"] = _judged_at() if group == "exams" else []
         shown = {question.qid: _asked(question) for question in asked}
         sets.append(QuestionSet(about, retriever, of_set, shown, classify))
     return sets
+
+
+def _judged_at() -> list[float]:
+    """The lambdas at which one mimic was searched with, so that its top fives were judged."""
+    specs = [spec for _, spec in searches().values() if spec]
+    return sorted({spec.lam for spec in specs if spec == SearchSpec(lam=spec.lam)})
 
 
 def _asked(question: Question) -> dict:

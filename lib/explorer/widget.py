@@ -15,6 +15,7 @@ import numpy as np
 from lib.explorer.rows import (
     CHOICES,
     CLASSES,
+    GOOD,
     LAM_MAX,
     Explored,
     Form,
@@ -22,6 +23,7 @@ from lib.explorer.rows import (
     begins,
     read_rows,
 )
+from lib.explorer.steps import STEPS, could, right, said, share
 from lib.explorer.why import reasons
 from lib.pages.readable import NO_FORMULAS
 
@@ -42,7 +44,8 @@ COLOURS = {
 }
 """Of the classes; each is also named, so that nobody has to tell colours apart."""
 
-_ACCENT = "#009E73"
+QUERY = "#D55E00"
+"""Of the query and of lambda; h+ has the colour of text, h- that of ``wrong``."""
 _HEADS = {
     "own": "H−",
     "random": "H− of another question",
@@ -80,14 +83,15 @@ def _rendered(name: str, **values) -> str:
     return re.sub(r">\n+(?=<)", ">", text).strip()
 
 
-def picture(explored: Explored, place: Place, letters: int = _ALL) -> str:
-    """Everything that changes with lambda, for one place; ``letters`` shortens passages to that."""
+def picture(explored: Explored, place: Place, letters: int = _ALL, tells: bool = True) -> str:
+    """Everything that changes with lambda, for one place; ``letters`` shortens passages to that.
+    What comes of it over the set is left out where a reader is still to guess (``tells``)."""
     described, low = explored.set_named(place.set), _low(explored)
     before, after = explored.list_at(place, 0.0), explored.list_at(place)
     ids = [{passage["record"] for passage in found} for found in (before, after)]
     marks = {1.0: "the paper's"}
     if described["dev"] is not None and (place.form, place.mimic) == ("one mimic", "own"):
-        marks[described["dev"]] = "chosen on other questions"
+        marks[described["dev"]] = "as tuned on other questions"
     return _rendered(
         "picture.html",
         place=place,
@@ -95,14 +99,14 @@ def picture(explored: Explored, place: Place, letters: int = _ALL) -> str:
         title=described["title"],
         means=described["means"],
         colours=COLOURS,
-        accent=_ACCENT,
+        accent=QUERY,
         least=explored.least(place),
         lam_max=LAM_MAX,
         ticks=[(at, _x(at, low)) for at in (-1, -0.5, 0, 0.5, 1, 1.5, 2) if at >= low],
-        rights=explored.rights(place, (0.0, place.lam)),
+        rights=[right(explored, replace(place, lam=lam)) for lam in (0.0, place.lam)],
         changes=[(at, _x(at, low)) for at in explored.changes(place)],
         marks=[(at, name, _x(at, low)) for at, name in marks.items()],
-        curve=_curve(explored, place),
+        curve=_curve(explored, place) if tells else None,
         turn=_turn(explored, place),
         before=[_listed(passage, letters, described, place.qid) for passage in before],
         after=[_listed(passage, letters, described, place.qid) for passage in after],
@@ -137,9 +141,9 @@ def _turn(explored: Explored, place: Place) -> dict | None:
     x, y = -place.lam * side, 1 - place.lam * c
     scale = min(1.0, 1.4 / max(math.hypot(x, y), 1e-9))
     arrows = [
-        (0.0, 1.0, COLOURS["right"], "h+", 0, -6),
+        (0.0, 1.0, "currentColor", "h+", 0, -6),
         (side, c, COLOURS["wrong"], "mimic", 22, -2),
-        (x * scale, y * scale, _ACCENT, "query", -22 if x <= 0 else 24, 14 if y < 0 else 4),
+        (x * scale, y * scale, QUERY, "query", -22 if x <= 0 else 24, 14 if y < 0 else 4),
     ]
     return {"c": c, "degrees": degrees, "arrows": arrows if place.lam else arrows[:2]}
 
@@ -160,8 +164,10 @@ def _lambdas(low: float) -> np.ndarray:
 
 
 @cache
-def _shares_over_lambda(explored: Explored, place: Place) -> tuple[np.ndarray, np.ndarray, int]:
-    return explored.shares(place, _lambdas(explored.least(place)))
+def _shares_over_lambda(
+    explored: Explored, place: Place, good: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray, int]:
+    return explored.shares(place, _lambdas(explored.least(place)), good)
 
 
 def _curve(explored: Explored, place: Place) -> dict | None:
@@ -176,8 +182,10 @@ def _curve(explored: Explored, place: Place) -> dict | None:
         pairs = zip(lambdas, heights, strict=True)
         return [f"{_x(lam, low):.1f},{top + height * (1 - share):.1f}" for lam, share in pairs]
 
-    shares, found, n = _shares_over_lambda(explored, replace(place, qid="", lam=0.0))
-    (here, _), (now, first), _ = explored.shares(place, [place.lam, 0.0])
+    everywhere = replace(place, qid="", lam=0.0)
+    shares, found, n = _shares_over_lambda(explored, everywhere, GOOD)
+    _, at_most, _ = _shares_over_lambda(explored, everywhere, could(explored, place))
+    (here,), _, _ = explored.shares(place, [place.lam])
     bands, base = [], 0 * lambdas
     for c, name in enumerate(CLASSES):
         if shares[:, c].any():
@@ -187,11 +195,12 @@ def _curve(explored: Explored, place: Place) -> dict | None:
             base = above
     return {
         "n": n,
-        "first": first,
-        "now": now,
+        "first": share(explored, replace(place, lam=0.0)),
+        "now": share(explored, place),
         "x": _x(place.lam, low),
         "bands": bands,
         "line": " ".join(points(found, 2, 60)),
+        "band": " ".join(points(found, 2, 60) + points(at_most, 2, 60)[::-1]),
         "judged_at": described["judged_at"],
         "unseen": here[CLASSES.index("not judged")],
     }
@@ -250,8 +259,12 @@ class Explorer:
             layout=wide,
             readout_format=".2f",
         )
-        self.texts, self.shown = w.HTML(), w.HTML()
+        named = [(f"{i} {step['name']}", key) for i, (key, step) in enumerate(STEPS.items(), 1)]
+        self.steps = w.ToggleButtons(options=named, value=None, style={"button_width": "auto"})
+        self.says, self.texts, self.shown = w.HTML(), w.HTML(), w.HTML()
+        judged = "right" in explored.set_named(place.set)["means"]
         rows = (
+            *((self.steps, self.says) if judged else ()),
             w.HBox([self.sets, self.questions]),
             w.HBox([self.forms, self.mimics]),
             self.texts,
@@ -265,6 +278,12 @@ class Explorer:
         controls |= {"mimic": self.mimics, "lam": self.lam}
         for name, control in controls.items():
             control.observe(lambda change, name=name: self.move(**{name: change["new"]}), "value")
+        self.steps.observe(lambda change: self._step(change["new"]), "value")
+
+    def _step(self, step: str) -> None:
+        """A step of the essay: the first is at lambda 0, in the others the reader moves."""
+        start = {"lam": 0.0, "form": "one mimic", "mimic": "own"}
+        self.move(**(start if step == "predict" else {}))
 
     def move(self, **changes) -> None:
         """Go to another place: any of set, qid, form, mimic, lam, k. Another set begins with its
@@ -281,7 +300,10 @@ class Explorer:
                 self._set_controls()
                 self.texts.value = texts(self.explored, self.place)
             self.lam.value = self.place.lam
-            self.shown.value = picture(self.explored, self.place)
+            step = self.steps.value
+            self.says.value = escape(said(self.explored, self.place, step)) if step else ""
+            guesses = step == "predict" and not self.place.lam
+            self.shown.value = picture(self.explored, self.place, tells=not guesses)
         finally:
             self._moving = False
 

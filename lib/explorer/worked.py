@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lib.explorer.rows import CLASSES, GOOD, Explored, Place
-from lib.explorer.widget import COLOURS
+from lib.explorer.widget import COLOURS, QUERY
 from lib.plots.labels import GREY, colour_of
 from lib.plots.style import (
     SMALL,
@@ -28,7 +28,7 @@ from lib.plots.style import (
 
 _WIDE, _CELL = 5.0, 0.6
 """Inches: the picture, so narrow that it can be read on a telephone; a passage's height."""
-_PLUS, _MINUS, _QUERY = "black", COLOURS["wrong"], "#D55E00"
+_PLUS, _MINUS = "black", COLOURS["wrong"]
 
 _TO = 1.4
 """The largest lambda of the lines."""
@@ -143,7 +143,7 @@ def _turn(axis, table: pd.DataFrame) -> None:
     for lam, degrees, (x, y) in zip(queries["lambda"], queries["value"], ends, strict=True):
         if lam:
             label = f"λ = {lam:g}\n{degrees:.0f}°"
-            _say(axis, x - 0.03, y, label, color=_QUERY, ha="right", va="center")
+            _say(axis, x - 0.03, y, label, color=QUERY, ha="right", va="center")
     left, low = np.min(ends, axis=0)
     axis.set(xlim=(left - 0.5, np.sqrt(1 - c * c) + 0.15), ylim=(min(low, 0) - 0.05, 1.2))
     axis.set_title(f"the query turns, to scale\ncos(h+, h−) = {c:.2f}", fontsize=SMALL, pad=2)
@@ -157,7 +157,7 @@ def _plane(axis, c: float, lambdas: Sequence[float]) -> list[tuple[float, float]
     _arrow(axis, (side, c), _MINUS)
     for lam, end in zip(lambdas, ends, strict=True):
         if lam:
-            _arrow(axis, end, _QUERY)
+            _arrow(axis, end, QUERY)
     _say(axis, 0.04, 1.02, "h+", color=_PLUS, va="bottom")
     _say(axis, side, c + 0.03, "h−", color=_MINUS, va="bottom", ha="center")
     axis.set_aspect("equal")
@@ -290,9 +290,9 @@ def _draw_in_plane(axis, lines: pd.DataFrame, c: float, level: float) -> None:
             looks = {"color": COLOURS[name], "ms": size, "mec": edge, "mew": 0.7, "alpha": faint}
             axis.plot(across[these], rows["s_plus"][these], "o", **looks)
     ends = np.array([-0.9, 0.5])
-    axis.plot(ends, (level + side * ends) / (1 - c), color=_QUERY, lw=0.9, ls="--")
+    axis.plot(ends, (level + side * ends) / (1 - c), color=QUERY, lw=0.9, ls="--")
     turn = np.degrees(np.arctan2(side, 1 - c))
-    _say(axis, -side, 1 - c + 0.05, f"h+ − h−\n{turn:.0f}° from h+", color=_QUERY, va="bottom")
+    _say(axis, -side, 1 - c + 0.05, f"h+ − h−\n{turn:.0f}° from h+", color=QUERY, va="bottom")
     axis.set(xlim=(-side - 0.1, side + 0.1), ylim=(-0.2, 1.15))
 
 

@@ -71,10 +71,8 @@ function topAt(question, lines, lam, k) {
   return best.map((one) => one.i);
 }
 
-// From where on the lists of a set are known; and where its axis begins, down to what was measured.
-const held = (set, form) => (form === "one mimic" ? set.lam_min : 0);
-const measured = (set) => (set.questions[0].added.length ? set.added : []);
-const least = (set, form) => (form === "one mimic" ? Math.min(set.lam_min, ...measured(set)) : 0);
+// From where on the lists of a set are known: the own mimic alone is also added.
+const least = (set, form, mimic) => (form === "one mimic" && mimic === "own" ? set.lam_min : 0);
 
 function breakpoints(question, lines, k, from) {
   // The set changes only where a line from outside crosses one inside; each swap raises the slopes.
@@ -121,25 +119,28 @@ function asked(set, form, mimic) {
 }
 
 function sharesAt(set, form, mimic, lam) {
-  // Mean share of each class among the k best, and of questions with a right one among them.
+  // Mean share of each class among the k best, and of questions with a right one among them; that
+  // share also if all were right that nobody judged, where judging was by lambda.
   const { own, lines } = asked(set, form, mimic);
-  if (lam < held(set, form)) {
-    const at = set.added.indexOf(lam);
-    const found = own.filter((question) => question.added[at] > 0).length / own.length;
-    return { shares: null, found, n: own.length };
-  }
   const shares = new Array(CLASSES.length).fill(0);
-  let found = 0;
+  let [found, could] = [0, 0];
   own.forEach((question, q) => {
-    let right = false;
-    for (const i of topAt(question, lines[q], lam, K)) {
-      const one = data.class[question.start + i];
-      shares[one] += 1 / K / own.length;
-      if (GOOD.has(one)) right = true;
-    }
+    const top = topAt(question, lines[q], lam, K);
+    for (const i of top) shares[data.class[question.start + i]] += 1 / K / own.length;
+    const { right, unseen } = countOf(set, question, top);
     if (right) found += 1 / own.length;
+    if (right || unseen) could += 1 / own.length;
   });
-  return { shares, found, n: own.length };
+  return { shares, found, could, n: own.length };
+}
+
+function countOf(set, question, top) {
+  // How many are right; and how many nobody has judged, where that is no judgment itself.
+  const classes = top.map((i) => data.class[question.start + i]);
+  return {
+    right: classes.filter((one) => GOOD.has(one)).length,
+    unseen: set.judged_at.length ? classes.filter((one) => one === NOT_JUDGED).length : 0,
+  };
 }
 
 const curves = new Map();
@@ -147,7 +148,7 @@ function curveOf(set, form, mimic) {
   const key = [set.name, form, mimic].join("|");
   if (!curves.has(key)) {
     const points = [];
-    for (let i = Math.round(20 * held(set, form)); i <= 20 * LAM_MAX; i++) {
+    for (let i = Math.round(20 * least(set, form, mimic)); i <= 20 * LAM_MAX; i++) {
       points.push({ lam: i / 20, ...sharesAt(set, form, mimic, i / 20) });
     }
     curves.set(key, points);
@@ -198,7 +199,7 @@ function unpack(texts, bytes) {
     }
     return values;
   }
-  const found = { sets: texts.sets, passages: texts.passages, sources: texts.sources };
+  const found = { sets: texts.sets, passages: texts.passages, sources: texts.sources, steps: texts.steps };
   for (const column of texts.columns) {
     const steps = whole(3);
     const values = new Float64Array(n);
@@ -245,7 +246,7 @@ function readAddress() {
   place.lam = lam >= -1 && lam <= LAM_MAX ? lam : 0;
   place.guess = GUESSES.includes(said.get("guess")) ? said.get("guess") : "";
   const step = parseInt(said.get("step"), 10);
-  place.step = step >= 1 && step <= STEPS_OF_ESSAY.length ? step : place.lam ? 2 : 1;
+  place.step = step >= 1 && step <= ESSAY.length ? step : place.lam ? 2 : 1;
   keepToWhatThereIs();
 }
 
@@ -301,61 +302,66 @@ function keepToWhatThereIs() {
   const question = currentQuestion();
   if (!offers(question, place.form, "own")) place.form = "one mimic";
   if (!CHOICES[place.form].includes(place.mimic) || !offers(question, place.form, place.mimic)) place.mimic = "own";
-  place.lam = snapped(place.lam);
+  place.lam = within(place.lam);
 }
 
-function snapped(lam) {
-  // A lambda below those whose lists are known becomes one that was measured.
-  const set = currentSet();
-  const from = held(set, place.form);
-  if (lam >= from) return Math.min(lam, LAM_MAX);
-  const offered = place.form === "one mimic" && place.mimic === "own" ? [...measured(set), from] : [from];
-  return offered.reduce((a, b) => (Math.abs(b - lam) < Math.abs(a - lam) ? b : a));
-}
+const within = (lam) => Math.min(Math.max(lam, least(currentSet(), place.form, place.mimic)), LAM_MAX);
 
-// The essay. What a step says is counted from the data, at the place where the reader is.
+// The essay: four steps, whose texts are those of lib/explorer/steps.json. What stands in braces is
+// counted from the data, at the place where the reader is.
 
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
 const near = (lam) => Math.abs(place.lam - lam) < 0.005;
+const isOwn = () => place.mimic === "own" && place.form === "one mimic";
+
+function ofFive({ right, unseen }) {
+  return `${right} of ${K}${unseen ? ` (${unseen} not judged)` : ""}`;
+}
+
+function range({ found, could }) {
+  return percent(found) === percent(could) ? percent(found) : `${(100 * found).toFixed(0)} to ${percent(could)}`;
+}
 
 function rightsAt(lam, mimic = "own") {
   const question = currentQuestion();
-  if (lam < held(currentSet(), "one mimic")) return question.added[currentSet().added.indexOf(lam)];
-  const top = topAt(question, linesOf(question, "one mimic", mimic), lam, K);
-  return top.filter((i) => GOOD.has(data.class[question.start + i])).length;
+  return countOf(currentSet(), question, topAt(question, linesOf(question, "one mimic", mimic), lam, K));
 }
 
-const foundAt = (lam, mimic = "own") => percent(sharesAt(currentSet(), "one mimic", mimic, lam).found);
-const verdict = (before, after) => (after > before ? "more" : after < before ? "fewer" : "as many");
+function verdict() {
+  const [before, after] = [rightsAt(0).right, rightsAt(1).right];
+  return after > before ? "more" : after < before ? "fewer" : "as many";
+}
 
-const STEPS_OF_ESSAY = [
+function filled(text) {
+  const values = {
+    n: () => currentSet().questions.length,
+    means: () => currentSet().means.right,
+    verdict: () => verdict()[0].toUpperCase() + verdict().slice(1),
+    guess: () => (place.step === 1 ? place.guess : !place.guess ? "" : place.guess === verdict() ? ", as you guessed" : `; you guessed ${place.guess}`),
+    right: (mimic, lam) => ofFive(rightsAt(lam, mimic)),
+    share: (mimic, lam) => range(sharesAt(currentSet(), "one mimic", mimic, lam)),
+  };
+  return text.replace(/\{([^}]+)\}/g, (_, said) => {
+    const [what, mimic, lam] = said.split(" ");
+    return values[what](mimic, lam === "here" ? place.lam : +lam);
+  });
+}
+
+// Of each step its key, which of its texts is said, and what its buttons do.
+const ESSAY = [
   {
-    name: "Predict",
-    says: () =>
-      guessing()
-        ? `With H+ alone, ${rightsAt(0)} of the first ${K} passages are right (each ${currentSet().means.right}). Subtract the mimic, at λ = 1: will more be right, as many, or fewer?`
-        : place.guess
-          ? `Your guess: ${place.guess}. Now drag λ to 1 and see.`
-          : "This step is a guess, made at λ = 0, before anything is subtracted.",
+    key: "predict",
+    says: () => (guessing() ? "ask" : place.guess ? "guessed" : "late"),
     does: () => (guessing() ? GUESSES.map((one) => [one, { guess: one }]) : place.guess ? next() : [["guess", again], ...next()]),
   },
   {
-    name: "Drag to 1",
-    says: () => {
-      if (!near(1) || place.mimic !== "own") return "Drag λ from 0 to 1, the paper’s value, and watch which passages leave the list.";
-      const [before, after] = [rightsAt(0), rightsAt(1)];
-      const came = verdict(before, after);
-      const guess = !place.guess ? "" : place.guess === came ? ", as you guessed" : `; you guessed ${place.guess}`;
-      return `${came[0].toUpperCase()}${came.slice(1)}${guess}: ${before} of ${K} were right, ${after} are. Of all ${currentSet().questions.length} questions, ${foundAt(0)} have a right passage at λ = 0 and ${foundAt(1)} at λ = 1.`;
-    },
-    does: () => (near(1) && place.mimic === "own" ? next() : [["take me to λ = 1", { lam: 1, ...OWN }], ...next()]),
+    key: "drag",
+    says: () => (near(1) && isOwn() ? "told" : "ask"),
+    does: () => (near(1) && isOwn() ? next() : [["take me to λ = 1", { lam: 1, ...OWN }], ...next()]),
   },
   {
-    name: "Swap the mimic",
-    says: () => {
-      if (place.mimic !== "random") return "Is it the right mimic that does it? Subtract the mimic of another question, which has nothing to do with this one.";
-      return `With the wrong mimic ${rightsAt(place.lam, "random")} of ${K} are right; with its own ${rightsAt(place.lam)}. Of all questions, ${foundAt(place.lam, "random")} have a right passage; with their own mimics ${foundAt(place.lam)}.`;
-    },
+    key: "swap",
+    says: () => (place.mimic === "random" ? "told" : "ask"),
     does: () =>
       place.mimic === "random"
         ? [["back to its own", OWN], ...next()]
@@ -364,16 +370,9 @@ const STEPS_OF_ESSAY = [
           : next(),
   },
   {
-    name: "Go to −1 and 2",
-    says: () => {
-      if (onWorm()) return "The question is about osteoporosis. Its fifth passage is a case report of a worm in an eye (ocular thelaziasis).";
-      const own = place.mimic === "own" && place.form === "one mimic";
-      if (own && near(-1)) return `Added, the mimic leaves ${rightsAt(-1)} of ${K} right, and ${foundAt(-1)} of all questions with a right passage. Subtracted (λ = 1): ${rightsAt(1)}, and ${foundAt(1)}.`;
-      if (own && near(2)) return `${rightsAt(2)} of ${K} are right, and ${foundAt(2)} of all questions have a right passage. Look at their titles: what have they to do with the question?`;
-      const adds = least(currentSet(), "one mimic") < 0 ? "At λ = −1 the mimic is added instead of subtracted. " : "";
-      return `${adds}At λ = 2 the mimic counts twice as much as H+. Go there.`;
-    },
-    does: () => [...(least(currentSet(), "one mimic") < 0 ? [["λ = −1", { lam: -1, ...OWN }]] : []), ["λ = 2", { lam: 2, ...OWN }], ["a worm in an eye", worm]],
+    key: "ends",
+    says: () => (onWorm() ? "worm" : isOwn() && near(-1) ? "added" : isOwn() && near(2) ? "twice" : "ask"),
+    does: () => [["λ = −1", { lam: -1, ...OWN }], ["λ = 2", { lam: 2, ...OWN }], ["a worm in an eye", worm]],
   },
 ];
 const OWN = { form: "one mimic", mimic: "own" };
@@ -391,7 +390,7 @@ const guessing = () => untold() && place.step === 1 && !place.guess;
 
 function onWorm() {
   const there = new URLSearchParams(by("worm").hash.slice(1));
-  return place.q === there.get("q") && near(parseFloat(there.get("lam"))) && place.mimic === "own" && place.form === "one mimic";
+  return place.q === there.get("q") && near(parseFloat(there.get("lam"))) && isOwn();
 }
 
 function worm() {
@@ -400,10 +399,11 @@ function worm() {
 }
 
 function showStep() {
-  const step = STEPS_OF_ESSAY[place.step - 1];
+  const step = ESSAY[place.step - 1];
   by("lead").hidden = untold();
   by("steps").replaceChildren(
-    ...STEPS_OF_ESSAY.map(({ name }, i) => {
+    ...ESSAY.map(({ key }, i) => {
+      const { name } = data.steps[key];
       const button = element("button", "", `${i + 1} `);
       button.type = "button";
       button.ariaLabel = `${i + 1} ${name}`;
@@ -412,7 +412,7 @@ function showStep() {
       return button;
     }),
   );
-  by("says").textContent = step.says();
+  by("says").textContent = filled(data.steps[step.key][step.says()]);
   const names = step.does().map(([name]) => name);
   // While the slider moves nothing is made anew that has the focus.
   if (names.join() === [...by("do").children].map((one) => one.textContent).join()) return;
@@ -646,8 +646,8 @@ function showQuestion() {
   const question = currentQuestion();
   const lines = linesOf(question, place.form, place.mimic);
   if (shown?.question !== question) for (const id of ["before", "after"]) by(id).replaceChildren();
-  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, held(currentSet(), place.form)) };
-  by("lam").min = least(currentSet(), place.form);
+  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, least(currentSet(), place.form, place.mimic)) };
+  by("lam").min = least(currentSet(), place.form, "own");
   showTexts();
   showLambda();
 }
@@ -655,8 +655,7 @@ function showQuestion() {
 function marks() {
   const found = [[1, "λ = 1, the paper's"]];
   const dev = currentSet().dev;
-  const plain = place.form === "one mimic" && place.mimic === "own";
-  if (dev !== null && plain) found.push([dev, `λ = ${dev}, chosen on other questions`]);
+  if (dev !== null && isOwn()) found.push([dev, `λ = ${dev}, as tuned on other questions`]);
   return found;
 }
 
@@ -665,25 +664,22 @@ const signed = (lam) => lam.toFixed(2).replace("-", "−");
 function showLambda() {
   const { question, lines, before, changes } = shown;
   if (place.lam !== 0) moved = true;
-  const known = place.lam >= held(currentSet(), place.form);
-  const after = known ? topAt(question, lines, place.lam, K) : before;
+  const after = topAt(question, lines, place.lam, K);
   by("lam").value = place.lam;
   by("lam").setAttribute("aria-valuetext", `λ = ${signed(place.lam)}`);
   by("lamout").textContent = signed(place.lam);
   by("afterlam").textContent = `λ = ${signed(place.lam)}`;
   by("contrast").textContent = place.lam < 0 ? "Mimic added" : "With contrast";
   arrange(by("before"), before, (made, i, r) => update(made, i, r + 1, 0, lines, after.includes(i) ? "" : "leaves"), false);
-  if (!known) showCounted();
-  else arrange(by("after"), after, (made, i, r) => update(made, i, r + 1, place.lam, lines, before.includes(i) ? "" : "new"), true);
+  arrange(by("after"), after, (made, i, r) => update(made, i, r + 1, place.lam, lines, before.includes(i) ? "" : "new"), true);
   tellSums();
-  by("counted").hidden = known;
-  const count = (top) => top.filter((i) => GOOD.has(data.class[question.start + i])).length;
+  const count = (top) => ofFive(countOf(currentSet(), question, top));
   const start = STARTS[place.form];
   by("start").textContent = start;
-  by("told").textContent = `right: ${count(before)} of ${K} by ${start}, ${known ? count(after) : rightsAt(place.lam)} of ${K} at λ = ${signed(place.lam)}`;
+  by("told").textContent = `right: ${count(before)} by ${start}, ${count(after)} at λ = ${signed(place.lam)}`;
   const past = changes.filter((at) => at <= place.lam).length;
-  const green = marks().map(([, name]) => name).join("; ");
-  by("changes").textContent = `The set of five changes ${changes.length} times between λ = ${signed(held(currentSet(), place.form)).slice(0, -3)} and ${LAM_MAX}, ${past} of them up to here: the black ticks under the slider. Green: ${green}.`;
+  const marked = marks().map(([, name]) => name).join("; ");
+  by("changes").textContent = `The set of five changes ${changes.length} times between λ = ${signed(least(currentSet(), place.form, place.mimic)).slice(0, -3)} and ${LAM_MAX}, ${past} of them up to here: the black ticks under the slider. Orange: ${marked}.`;
   // Not disabled, which would take the focus away: pressed without a change ahead, they do nothing.
   by("back").setAttribute("aria-disabled", nextChange(-1) === null);
   by("next").setAttribute("aria-disabled", nextChange(1) === null);
@@ -692,25 +688,12 @@ function showLambda() {
   showPolar();
 }
 
-function showCounted() {
-  // How many were right, where which passages they were is not kept.
-  const rights = rightsAt(place.lam);
-  by("after").replaceChildren(
-    ...Array.from({ length: K }, (_, i) => {
-      const made = element("li", "counted");
-      made.style.setProperty("--own", `var(${i < rights ? "--right" : "--unjudged"})`);
-      made.append(element("span", "chip", i < rights ? "right" : "not right"));
-      return made;
-    }),
-  );
-}
-
 // The slider and both charts have one axis: half a thumb inside the box at either end.
 
 const THUMB = 20;
 function axisOf(svg, height) {
   const width = svg.getBoundingClientRect().width || 600;
-  const from = least(currentSet(), place.form);
+  const from = least(currentSet(), place.form, "own");
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.style.height = `${height}px`;
@@ -742,7 +725,7 @@ function showCurves() {
   showTicks();
   showLine(set, points, here);
   showBands(set, points);
-  showUnjudged(set, here.shares ? here.shares[NOT_JUDGED] : 0);
+  showUnjudged(set, here.shares[NOT_JUDGED]);
 }
 
 function pathOf(points, x, y) {
@@ -765,7 +748,7 @@ function showLine(set, points, here) {
   const y = (share) => top + height * (1 - share);
   grid(svg, axis, top, height, [0, 0.5, 1]);
   const start = sharesAt(set, place.form, place.mimic, 0);
-  const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${percent(start.found)} at λ = 0, ${percent(here.found)} at λ = ${signed(place.lam)}`;
+  const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${range(start)} at λ = 0, ${range(here)} at λ = ${signed(place.lam)}`;
   svg.setAttribute("aria-label", untold() ? "Empty until λ moves: the result over all questions" : caption);
   if (untold()) {
     by("over").textContent = `Here, once λ moves: the result over all ${here.n} questions of ${set.title.split(",")[0]}.`;
@@ -773,17 +756,15 @@ function showLine(set, points, here) {
   }
   const other = place.mimic !== "own";
   if (other) draw(svg, "path", { d: pathOf(curveOf(set, place.form, "own"), axis.x, y), fill: "none", stroke: "var(--edge)", "stroke-width": 1.5 });
-  // Beyond what was judged the line falls also because nobody looked.
-  const last = set.judged_at.length ? set.judged_at[set.judged_at.length - 1] : LAM_MAX;
-  draw(svg, "path", { d: pathOf(points.filter((p) => p.lam <= last + 1e-9), axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 2 });
-  draw(svg, "path", { d: pathOf(points.filter((p) => p.lam >= last - 1e-9), axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 2, "stroke-dasharray": "4 4" });
-  // Below what the lists are known for: what was measured there.
-  const below = place.mimic === "own" && axis.ticks[0] < held(set, place.form) ? [...set.added, held(set, place.form)].map((lam) => ({ lam, ...sharesAt(set, place.form, "own", lam) })) : [];
-  draw(svg, "path", { d: pathOf(below, axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": "1 3" });
-  for (const p of below) draw(svg, "circle", { cx: axis.x(p.lam), cy: y(p.found), r: 3, fill: "var(--ink)" });
+  // Where nobody judged, the line could be as high as the band is.
+  const high = points.map((p) => `${axis.x(p.lam)},${y(p.could)}`).reverse();
+  const low = points.map((p) => `${axis.x(p.lam)},${y(p.found)}`);
+  draw(svg, "polygon", { points: [...low, ...high].join(" "), fill: "var(--unjudged)" });
+  draw(svg, "path", { d: pathOf(points, axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 2 });
   draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height + 6, stroke: "var(--accent)", "stroke-dasharray": "3 3" });
   draw(svg, "circle", { id: "dot", cx: axis.x(place.lam), cy: y(here.found), r: 5, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
-  by("over").textContent = `${caption}.${other ? " Grey: own mimic." : ""}`;
+  const unsure = here.could > here.found ? " Band: not judged." : "";
+  by("over").textContent = `${caption}.${other ? " Grey line: own mimic." : ""}${unsure}`;
 }
 
 function showBands(set, points) {
@@ -807,7 +788,7 @@ function showBands(set, points) {
     points.forEach((p, j) => (base[j] += p.shares[c]));
   });
   for (const [name, atX, atY] of names) draw(svg, "text", { x: atX, y: atY, "text-anchor": "middle", class: "inside" }, name);
-  if (place.lam >= held(set, place.form)) draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height, stroke: "var(--ink)", "stroke-dasharray": "3 3" });
+  draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height, stroke: "var(--ink)", "stroke-dasharray": "3 3" });
   nameTicks(svg, axis.x, axis.ticks, top + height + 15);
   const drawn = place.mimic === "own" ? "" : " One draw of another question; docs/results.md has means over several.";
   const caption = `Average over ${curveOf(set, place.form, place.mimic)[0].n} questions of ${set.title}, over λ. The colours are those of the passages.${drawn}`;
@@ -817,7 +798,7 @@ function showBands(set, points) {
 
 function showUnjudged(set, share) {
   // Where judging was by lambda, what nobody saw counts as not right: say so where it matters.
-  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ").replaceAll("-", "−")}. Here nobody saw ${(100 * share).toFixed(1)} % of the five, on average over the set: they do not count as right.`;
+  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ").replaceAll("-", "−")}. Here nobody saw ${(100 * share).toFixed(1)} % of the five, on average over the set: the line over λ counts them as not right, the band above it as right.`;
   by("unseen").textContent = set.judged_at.length && share > 0.0005 ? note : "";
 }
 
@@ -844,7 +825,7 @@ function showPolar() {
     draw(svg, "circle", { cx: px, cy: py, r: 4, fill: colour });
     draw(svg, "text", { x: px + dx, y: py + dy, "text-anchor": "middle" }, name);
   }
-  arrow(0, -R, "var(--right)", "h+", 0, -10);
+  arrow(0, -R, "var(--ink)", "h+", 0, -10);
   arrow(side * R, -c * R, "var(--wrong)", "mimic", 22, -6);
   const [qx, qy] = [query[0] * R * scale, -query[1] * R * scale];
   // Near h+ the name of the query goes to the other side of its arrow.
@@ -867,7 +848,7 @@ function moveTo(changes) {
 let waiting = 0;
 function setLambda(lam) {
   // Every change of the slider, the buttons and the keyboard comes here.
-  place.lam = snapped(lam);
+  place.lam = within(lam);
   cancelAnimationFrame(waiting);
   waiting = requestAnimationFrame(() => {
     showLambda();
@@ -884,7 +865,7 @@ function go(changes) {
   const [from, start, takes] = [place.lam, performance.now(), still.matches ? 0 : 1200];
   function travel(now) {
     const part = takes ? Math.min((now - start) / takes, 1) : 1;
-    place.lam = snapped(part < 1 ? from + (lam - from) * Math.max(part, 0) : lam);
+    place.lam = within(part < 1 ? from + (lam - from) * Math.max(part, 0) : lam);
     showLambda();
     if (part < 1) waiting = requestAnimationFrame(travel);
     else tellWhenStill();
