@@ -136,7 +136,10 @@ def _rows_of(
             # Another mimic is the nearest for every passage, so that no one vector finds them.
             scores = np.concatenate([_products(embedded, vectors) for vectors in blocks])
             lines = lines_of(scores, "several mimics", "own", np.nan, np.nan)
-            places = [*places, np.flatnonzero(index.kept)[candidates(*lines, depth)]]
+            found = np.flatnonzero(index.kept)
+            may = ~np.isin(index.ids[found], list(hypotheses[qid].excluded))
+            near = candidates(lines[0][may], lines[1][may], DEPTH)
+            places = [*places, found[may][near]]
         rows = np.unique(np.concatenate(places))
         rows = rows[~np.isin(index.ids[rows], list(hypotheses[qid].excluded))]
         # In double precision, as lib/ scores the passages it has found.
