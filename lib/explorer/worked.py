@@ -48,7 +48,7 @@ def worked_table(explored: Explored, place: Place) -> pd.DataFrame:
     question = explored.question(place)
     text = " ".join(question["text"].split())
     begins, asks = re.fullmatch(r"(.*[.?!] )?(.*)", text).groups("")
-    asked = f"{shorten(begins, 90, placeholder=' …')} {asks}".strip()
+    asked = f"{shorten(begins, 225, placeholder=' …')} {asks}".strip()
     key = f"{question['answer']}. {question['options'].get(question['answer'], '')}"
     rows = [
         {"part": "question", "name": question["qid"], "text": asked},
@@ -88,7 +88,7 @@ def plot_worked(table: pd.DataFrame):
     text = table.drop_duplicates("part").set_index("part")["text"]
     classes = table[table["part"] == "class"]
     meanings = [fill(f"{row['class']}: {row['text']}", 78) for _, row in classes.iterrows()]
-    lists = 3.62
+    lists = 3.92
     below = lists + 0.05 + _CELL * int(passages["rank"].max())
     high = below + 0.15 * len(meanings) + 0.1
     figure = pyplot().figure(figsize=(_WIDE, high))
@@ -97,11 +97,11 @@ def plot_worked(table: pd.DataFrame):
     page.set(xlim=(0, _WIDE), ylim=(high, 0))
     page.axis("off")
     _say(page, 0.08, 0.22, fill(_finding(passages), 56), 10, weight="bold", va="center")
-    _say(page, 0.08, 0.48, _fitted(text["question"], 78, 3))
-    _say(page, 0.08, 0.95, shorten(f"✓ {text['key']}", 76), weight="bold", color=COLOURS["right"])
-    _hypothesis(page, 1.26, "H+, what is believed", text["H+"], _PLUS)
-    _hypothesis(page, 2.16, "H−, the look-alike to rule out", text["H-"], _MINUS)
-    _turn(figure.add_axes((0.64, (high - 3) / high, 0.35, 1.9 / high)), table)
+    _say(page, 0.08, 0.48, _fitted(text["question"], 78, 5))
+    _say(page, 0.08, 1.25, shorten(f"✓ {text['key']}", 76), weight="bold", color=COLOURS["right"])
+    _hypothesis(page, 1.56, "H+, what is believed", text["H+"], _PLUS)
+    _hypothesis(page, 2.46, "H−, what to rule out", text["H-"], _MINUS)
+    _turn(figure.add_axes((0.64, (high - 3.3) / high, 0.35, 1.9 / high)), table)
     by_lambda = passages.groupby("lambda")
     across = (_WIDE - 0.08) / len(by_lambda)
     for place, (lam, here) in enumerate(by_lambda):
