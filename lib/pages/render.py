@@ -133,7 +133,7 @@ def beats_the_next_best() -> pd.Series:
 
 def csv_of(file: str) -> Lookup:
     """A committed CSV that is no result, by its path: what a paper printed, what a figure draws."""
-    return Lookup(pd.read_csv(paths.ROOT / file))
+    return Lookup(pd.read_csv(TEMPLATES.parents[1] / file))
 
 
 def reading_order() -> pd.DataFrame:
