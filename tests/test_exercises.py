@@ -171,7 +171,7 @@ def test_what_the_slide_says_about_the_turn_is_so():
     for lam in (0.2, 0.4, 0.7):
         assert c[turn(lam, c).argmax()] == pytest.approx(lam)
         assert turn(lam, c).max() == pytest.approx(np.degrees(np.arcsin(lam)), abs=1e-3)
-    lam, said = re.search(r"by arcsin λ.</b> At λ = ([\d.]+): (.*)</p>", slides()).groups()
+    lam, said = re.search(r"by arcsin λ.</b><br>At λ = ([\d.]+): (.*)</p>", slides()).groups()
     pairs = re.findall(r"(\d+)° for c = ([\d.]*\d)", said)
     assert len(pairs) == 3
     assert all(round(turn(float(lam), float(c))) == int(degrees) for degrees, c in pairs)
