@@ -153,7 +153,7 @@ def test_the_plan_and_the_exercises_open_the_explorer_at_the_question_of_the_sli
     link = f"explorer.html#set={place.set}&q={place.qid})"
     assert link in (TEACH / "README.md").read_text("utf-8")
     assert link in (paths.ROOT / "notebooks" / "17_exercises.ipynb").read_text("utf-8")
-    order = ("<h2>Predict</h2>", "<h2>Predict: is it the turn", "<h2>All questions", "<h2>Is it the")
+    order = ("<h2>Predict</h2>", "<h2>Predict: is it", "<h2>All questions", "<h2>Is it the")
     at = [slides().index(heading) for heading in order]
     assert at == sorted(at)
     covered = slides()[at[1] : at[2]]
