@@ -144,6 +144,40 @@ def test_the_plan_has_ninety_minutes_without_a_gap_and_its_slides_are_there():
     shown = re.findall(r"slides? (\d+)(?: (?:to|and) (\d+))?", plan)
     numbers = [n for first, last in shown for n in range(int(first), int(last or first) + 1)]
     assert numbers == list(range(1, slides().count("<section>") + 1))
+    short = re.findall(r"\((\d+)\)", plan.partition("With 45 minutes: ")[2])
+    assert sum(map(int, short)) == 45
+
+
+def test_the_plan_and_the_exercises_open_the_explorer_at_the_question_of_the_slides():
+    place = read_rows().start("mmlu")
+    link = f"explorer.html#set={place.set}&q={place.qid})"
+    assert link in (TEACH / "README.md").read_text("utf-8")
+    assert link in (paths.ROOT / "notebooks" / "17_exercises.ipynb").read_text("utf-8")
+    order = ("<h2>Predict</h2>", "<h2>Predict: is it", "<h2>All questions", "<h2>Is it the")
+    at = [slides().index(heading) for heading in order]
+    assert at == sorted(at)
+    covered = slides()[at[1] : at[2]]
+    assert covered.count("<td>?</td>") == 4 and len(re.findall(r"\d %", covered)) == 1
+
+
+def test_what_the_slide_says_about_the_turn_is_so():
+    """Most at c = λ, by arcsin λ, where λ < 1; at λ = 1 a closer mimic turns the query further."""
+
+    def turn(lam: float, c):
+        return np.degrees(np.arctan2(lam * np.sqrt(1 - c**2), 1 - lam * c))
+
+    c = np.linspace(0, 0.999, 1000)
+    assert (np.diff(turn(1.0, c)) > 0).all() and turn(1.0, 0.0) == pytest.approx(45)
+    for lam in (0.2, 0.4, 0.7):
+        assert c[turn(lam, c).argmax()] == pytest.approx(lam)
+        assert turn(lam, c).max() == pytest.approx(np.degrees(np.arcsin(lam)), abs=1e-3)
+    lam, said = re.search(r"by arcsin λ.</b><br>At λ = ([\d.]+): (.*)</p>", slides()).groups()
+    pairs = re.findall(r"(\d+)° for c = ([\d.]*\d)", said)
+    assert len(pairs) == 3
+    assert all(round(turn(float(lam), float(c))) == int(degrees) for degrees, c in pairs)
+    told = (TEACH / "solutions.md").read_text("utf-8")
+    pairs = re.findall(r"(\d+)° at\s+λ = ([\d.]*\d)", told)
+    assert pairs and all(round(float(np.degrees(np.arcsin(float(x))))) == int(d) for d, x in pairs)
 
 
 def test_the_slides_show_committed_figures_and_ask_no_network_for_anything():
