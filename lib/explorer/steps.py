@@ -11,7 +11,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from lib.explorer.rows import GOOD, Explored, Place
+from lib.explorer.rows import CLASSES, GOOD, Explored, Place
 
 STEPS = json.loads(Path(__file__).with_name("steps.json").read_text(encoding="utf-8"))
 UNSEEN = "not judged"
@@ -24,7 +24,7 @@ def said(explored: Explored, place: Place, step: str) -> str:
     told = {
         "predict": "ask" if 0 in at else "late",
         "drag": "told" if own and 1 in at else "ask",
-        "swap": "told" if place.mimic == "random" else "ask",
+        "swap": {"random": "told", "rotation": "turned"}.get(place.mimic, "ask"),
         "ends": "added" if own and -1 in at else "twice" if own and 2 in at else "ask",
     }
     return STEPS[step][told[step]].format_map(_Counted(explored, place))
@@ -62,10 +62,10 @@ def could(explored: Explored, place: Place) -> tuple[str, ...]:
 
 
 def share(explored: Explored, place: Place) -> str:
-    """How many questions of the set have a right passage among the k best: in per cent, and up to
-    how many, if what nobody has judged is right."""
-    low, high = (
-        f"{100 * explored.shares(place, [place.lam], good)[1].item():.0f}"
-        for good in (GOOD, could(explored, place))
-    )
-    return f"{low} %" if low == high else f"{low} to {high} %"
+    """How many questions of the set have a right passage among the k best, in per cent: at least so
+    many, where that hangs on passages that nobody has judged."""
+    (of_classes,), (found,), _ = explored.shares(place, [place.lam])
+    _, (at_most,), _ = explored.shares(place, [place.lam], could(explored, place))
+    low, high = f"{100 * found:.0f} %", f"{100 * at_most:.0f} %"
+    most = "most" if of_classes[CLASSES.index(UNSEEN)] > 0.5 else "some"
+    return low if low == high else f"at least {low} ({most} passages were {UNSEEN})"

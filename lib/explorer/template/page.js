@@ -318,8 +318,9 @@ function ofFive({ right, unseen }) {
   return `${right} of ${K}${unseen ? ` (${unseen} not judged)` : ""}`;
 }
 
-function range({ found, could }) {
-  return percent(found) === percent(could) ? percent(found) : `${(100 * found).toFixed(0)} to ${percent(could)}`;
+function atLeast({ shares, found, could }) {
+  const most = shares[NOT_JUDGED] > 0.5 ? "most" : "some";
+  return percent(found) === percent(could) ? percent(found) : `at least ${percent(found)} (${most} passages were not judged)`;
 }
 
 function rightsAt(lam, mimic = "own") {
@@ -339,7 +340,7 @@ function filled(text) {
     verdict: () => verdict()[0].toUpperCase() + verdict().slice(1),
     guess: () => (place.step === 1 ? place.guess : !place.guess ? "" : place.guess === verdict() ? ", as you guessed" : `; you guessed ${place.guess}`),
     right: (mimic, lam) => ofFive(rightsAt(lam, mimic)),
-    share: (mimic, lam) => range(sharesAt(currentSet(), "one mimic", mimic, lam)),
+    share: (mimic, lam) => atLeast(sharesAt(currentSet(), "one mimic", mimic, lam)),
   };
   return text.replace(/\{([^}]+)\}/g, (_, said) => {
     const [what, mimic, lam] = said.split(" ");
@@ -361,10 +362,10 @@ const ESSAY = [
   },
   {
     key: "swap",
-    says: () => (place.mimic === "random" ? "told" : "ask"),
+    says: () => ({ random: "told", rotation: "turned" })[place.mimic] ?? "ask",
     does: () =>
-      place.mimic === "random"
-        ? [["back to its own", OWN], ...next()]
+      place.mimic !== "own"
+        ? [...(place.mimic === "random" ? [["the same turn", { form: "one mimic", mimic: "rotation" }]] : []), ["back to its own", OWN], ...next()]
         : offers(currentQuestion(), "one mimic", "random")
           ? [["swap the mimic", { form: "one mimic", mimic: "random", lam: place.lam || 1 }], ...next()]
           : next(),
@@ -400,7 +401,7 @@ function worm() {
 
 function showStep() {
   const step = ESSAY[place.step - 1];
-  by("lead").hidden = untold();
+  by("lead").hidden = by("far").hidden = untold();
   by("steps").replaceChildren(
     ...ESSAY.map(({ key }, i) => {
       const { name } = data.steps[key];
@@ -748,7 +749,7 @@ function showLine(set, points, here) {
   const y = (share) => top + height * (1 - share);
   grid(svg, axis, top, height, [0, 0.5, 1]);
   const start = sharesAt(set, place.form, place.mimic, 0);
-  const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${range(start)} at λ = 0, ${range(here)} at λ = ${signed(place.lam)}`;
+  const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${atLeast(start)} at λ = 0, ${atLeast(here)} at λ = ${signed(place.lam)}`;
   svg.setAttribute("aria-label", untold() ? "Empty until λ moves: the result over all questions" : caption);
   if (untold()) {
     by("over").textContent = `Here, once λ moves: the result over all ${here.n} questions of ${set.title.split(",")[0]}.`;
