@@ -17,7 +17,6 @@ from jinja2.runtime import Macro
 
 from lib.base import paths
 from lib.base.provenance import read_result
-from lib.explorer.rows import begins
 from lib.pages.readable import chance, plain, words
 from lib.plots.captions import Lookup, template_environment
 from lib.profiles import load_profile
@@ -94,7 +93,7 @@ def _module(template: str) -> TemplateModule:
     environment.filters |= {"plain": plain, "cell": cell}
     helpers = (interval, chance, words, load_profile, declared, together, papers, errata)
     helpers += (primary_tests, instruments, disk_of_a_paper_run, gpu_checks)
-    helpers += (beats_the_next_best, reading_order, repository, csv_of, begins)
+    helpers += (beats_the_next_best, reading_order, repository, csv_of)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
     environment.globals["read"] = lambda name, profile="open": read(name, profile)
