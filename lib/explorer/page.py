@@ -114,7 +114,7 @@ def _packed(explored: Explored) -> bytes:
     sets = {}
     for described in explored.sets:
         median = explored.median_question(described["name"])
-        shown = {"lam_min": 0.0, **described, "median": median, "questions": []}
+        shown = {**described, "median": median, "questions": []}
         sets[described["name"]] = shown
     starts = [0]
     for question in explored.questions:
