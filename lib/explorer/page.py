@@ -41,7 +41,7 @@ _TEMPLATE = Path(__file__).parent / "template"
 _SEEN_TO = 1.2
 """Passages that plain contrast finds up to this lambda are shown with longer texts."""
 
-_LONG, _SHORT, _MIMIC = 64, 50, 50
+_LONG, _SHORT, _MIMIC = 72, 56, 50
 """Characters of a passage: of those, and of others that have no title; of one of several mimics."""
 
 _SOURCES = {
