@@ -48,7 +48,8 @@ def worked_table(explored: Explored, place: Place) -> pd.DataFrame:
     question = explored.question(place)
     text = " ".join(question["text"].split())
     begins, asks = re.fullmatch(r"(.*[.?!] )?(.*)", text).groups("")
-    asked = f"{shorten(begins, 225, placeholder=' …')} {asks}".strip()
+    told = re.findall(r"\S.*?[.?!](?= |$)", begins)[:3]
+    asked = " ".join([*(shorten(one, 72, placeholder=" …") for one in told), asks])
     key = f"{question['answer']}. {question['options'].get(question['answer'], '')}"
     rows = [
         {"part": "question", "name": question["qid"], "text": asked},
