@@ -46,8 +46,8 @@ def _scores(plus: Sequence[float], minus: Sequence[float], lam: float) -> np.nda
 
 
 def _first_change(explored: Explored, place: Place) -> float:
-    """The smallest lambda at which the first passages are no longer the same set."""
-    return explored.changes(place)[0]
+    """The smallest lambda above 0 at which the first passages are no longer the same set."""
+    return next(at for at in explored.changes(place) if at > 0)
 
 
 def _steps(shares: Sequence[float]) -> np.ndarray:

@@ -95,7 +95,8 @@ def test_the_truth_follows_the_question_that_is_given(capsys):
     for name in ("medqa", "ddx-mini"):
         place = explored.start(name)
         check("predict", explored.rights(place, [1.0])[0], explored=explored, place=place)
-        check("change", explored.changes(place)[0], explored=explored, place=place)
+        first = next(at for at in explored.changes(place) if at > 0)
+        check("change", first, explored=explored, place=place)
     assert capsys.readouterr().out == "Right.\n" * 4
     verdicts = pd.DataFrame(
         {"difference": [0.1, -0.1, 0.1], "p_holm": [0.01, 0.01, 0.05], "n": [90, 90, 90]}
