@@ -191,6 +191,16 @@ def test_what_nobody_declared_is_drawn_without_any_verdict():
     assert legend_of(holm) == {"p < 0.05 (Holm)", "p ≥ 0.05 (Holm)"}
 
 
+def test_an_axis_of_shares_is_in_percent_and_one_of_differences_in_points():
+    rows = pd.DataFrame({"panel": "", "row": ["a", "b"], "value": [0.0, 0.5], "n": 9})
+    drawn = plots.plot_dots(rows.assign(low=0.0, high=0.6), "", "questions")
+    plots.in_percent(drawn)
+    drawn.canvas.draw()
+    assert [tick.get_text() for tick in drawn.axes[0].get_xticklabels()][-1] == "100 %"
+    plots.in_percent(drawn, unit="").canvas.draw()
+    assert [tick.get_text() for tick in drawn.axes[0].get_xticklabels()][-1] == "100"
+
+
 def test_an_axis_of_differences_says_what_its_sides_mean():
     table = differences(panel=["one", "two", "one", "two"])
     each = {"one": "← worse · better →", "two": "← better · worse →"}

@@ -17,6 +17,7 @@ from lib.pages.readable import (
     readable,
     show,
     show_texts,
+    wide,
     words,
 )
 from lib.pages.render import finding
@@ -91,6 +92,38 @@ def test_numbers_are_told_as_what_they_are():
         "+0.000 (-0.200 to 0.200)",
     ]
     assert second["hits"] == "–" and second["tokens"] == "12"
+
+
+def test_shares_are_told_in_percent_and_their_differences_in_points():
+    table = pd.DataFrame(
+        {
+            "lambda": [0.0, 1.0],
+            "value": [0.517, 0.15],
+            "value_low": [0.46, np.nan],
+            "value_high": [0.573, np.nan],
+            "mimic_at_5": [1.0, 0.035],
+            "difference": [-0.0001, 0.367],
+            "low": [-0.2, 0.31],
+            "high": [0.2, 0.423],
+            "p": [0.25, 0.0],
+            "n": [300, 300],
+        }
+    )
+    shown = readable(table, percent=True)
+    assert "difference, points (95 % interval)" in shown
+    first, second = shown.to_dict("split")["data"]
+    assert first == [
+        "0",
+        "51.7 % (46.0 to 57.3)",
+        "100.0 %",
+        "+0.0 (-20.0 to 20.0)",
+        "0.250",
+        "300",
+    ]
+    assert second[1:4] == ["15.0 %", "3.5 %", "+36.7 (31.0 to 42.3)"]
+    long = table.assign(arm=["hplus", "chr@1"], set="exams")
+    cells = wide(long, "arm", "set", percent=True)["exams"].tolist()
+    assert cells == ["51.7 % (46.0 to 57.3)", "15.0 %"]
 
 
 def test_methods_stand_in_one_order_and_what_is_no_method_last():

@@ -60,12 +60,16 @@ def words(name: object, k: int = 5) -> str:
     return re.sub(r"@k\b", f"@{k}", "".join(parts)).replace("{k}", str(k))
 
 
-def readable(table: pd.DataFrame, k: int = 5, digits: int = 3) -> pd.DataFrame:
+def readable(
+    table: pd.DataFrame, k: int = 5, digits: int = 3, percent: bool = False
+) -> pd.DataFrame:
     """The table as texts for a screen; the table that was given is not changed.
 
     Columns, levels and keys get words (``NAMES``, ``label_of``), numbers have ``digits`` decimals,
     a value and its interval stand in one cell, a missing value is a dash. Question sets come in
-    the paper's order. ``k`` is how many passages the table's run retrieved.
+    the paper's order. ``k`` is how many passages the table's run retrieved. ``percent``: every
+    decimal number but lambda and p is a share, shown as 15.0 %, or a difference of shares, in
+    percentage points.
     """
     table = _sets_in_order(table)
     intervals = _intervals(table.columns)
@@ -77,14 +81,16 @@ def readable(table: pd.DataFrame, k: int = 5, digits: int = 3) -> pd.DataFrame:
         values = table.iloc[:, place]
         if column in intervals:
             low, high = intervals[column]
-            sign = "+" if column == "difference" else ""
+            differs = column == "difference"
             rows = zip(values, table[low], table[high], strict=True)
-            texts.append([_interval(*row, sign, digits) for row in rows])
-            heads.append(f"{words(column, k)} (95 % interval)")
+            texts.append([_interval(*row, digits, differs, percent) for row in rows])
+            unit = ", points" if percent and differs else ""
+            heads.append(f"{words(column, k)}{unit} (95 % interval)")
         else:
             name = column[0] if isinstance(column, tuple) else column
-            places = 0 if _whole(values, name) else digits
-            texts.append([_cell(value, name, places, k) for value in values])
+            whole = _whole(values, name)
+            share = percent and not whole and name not in ("lambda", "p", "p_holm")
+            texts.append([_cell(value, name, 0 if whole else digits, k, share) for value in values])
             heads.append(column)
     shown = pd.DataFrame(dict(enumerate(texts)), index=_index(table.index, k))
     if isinstance(table.columns, pd.MultiIndex):
@@ -94,7 +100,14 @@ def readable(table: pd.DataFrame, k: int = 5, digits: int = 3) -> pd.DataFrame:
     return shown
 
 
-def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold: str = "") -> None:
+def show(
+    table: pd.DataFrame,
+    k: int = 5,
+    digits: int = 3,
+    says: str = "",
+    fold: str = "",
+    percent: bool = False,
+) -> None:
     """Show a table to a reader: a line above it, then the table as ``readable`` has it.
 
     The line is ``says`` and every column that has one value only. With ``fold`` the table opens on
@@ -105,7 +118,7 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
     if table.empty:
         display(Markdown(f"{says or fold} {NOT_RUN}".strip()))
         return
-    texts = readable(table, k, digits)
+    texts = readable(table, k, digits, percent)
     alike = _alike(texts)
     line = f"{says} {caption(texts.iloc[:, alike])}".strip()
     if line:
@@ -191,18 +204,23 @@ def plain(text: object) -> str:
 
 
 def wide(
-    table: pd.DataFrame, rows: str | list[str], columns: str | list[str], value: str = "value"
+    table: pd.DataFrame,
+    rows: str | list[str],
+    columns: str | list[str],
+    value: str = "value",
+    percent: bool = False,
 ) -> pd.DataFrame:
     """A long table as a wide one, for example a row a method and a column a question set.
 
     Cells are texts: ``value`` with its interval, of the columns ``<value>_low`` and
     ``<value>_high`` or ``low`` and ``high``. Rows and columns stay in the order they come in.
+    ``percent`` as for ``readable``.
     """
     if table.empty:
         return table.set_index(rows)[[]]
     low, high = (f"{value}_{end}" if f"{value}_{end}" in table else end for end in ("low", "high"))
     cells = zip(table[value], table[low], table[high], strict=True)
-    texts = table.assign(text=[_interval(*cell, "", 3) for cell in cells])
+    texts = table.assign(text=[_interval(*cell, percent=percent) for cell in cells])
     return pivot(texts, rows, columns, "text").fillna(_MISSING)
 
 
@@ -238,16 +256,25 @@ def _intervals(columns: pd.Index) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _interval(value: float, low: float, high: float, sign: str, digits: int) -> str:
+def _interval(
+    value: float,
+    low: float,
+    high: float,
+    digits: int = 3,
+    differs: bool = False,
+    percent: bool = False,
+) -> str:
     if pd.isna(value):
         return _MISSING
-    value, low, high = (round(number, digits) + 0.0 for number in (value, low, high))  # no -0
-    said = f"{value:{sign}.{digits}f}"
+    digits, scale = (1, 100) if percent else (digits, 1)
+    value, low, high = (round(scale * one, digits) + 0.0 for one in (value, low, high))  # no -0
+    unit = " %" if percent and not differs else ""
+    said = f"{value:{'+' if differs else ''}.{digits}f}{unit}"
     return said if pd.isna(low) else f"{said} ({low:.{digits}f} to {high:.{digits}f})"
 
 
-def _cell(value: object, column: object, digits: int, k: int) -> str:
-    """One value as text."""
+def _cell(value: object, column: object, digits: int, k: int, share: bool = False) -> str:
+    """One value as text; that of a ``share`` as a percentage."""
     if isinstance(value, str) and value:
         return _text(value, column, k)
     if value is None or pd.isna(value) or value == "":
@@ -261,6 +288,8 @@ def _cell(value: object, column: object, digits: int, k: int) -> str:
     mixed = column in _MIXED and value >= 10 and float(value).is_integer()
     if isinstance(value, int | np.integer) or mixed:
         digits = 0
+    elif share:
+        return f"{100 * value:+.1f}" if column == "difference" else f"{100 * value:.1f} %"
     return f"{value:,.{digits}f}" if abs(value) >= 10_000 else f"{value:.{digits}f}"
 
 

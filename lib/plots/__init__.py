@@ -24,4 +24,4 @@ from lib.plots.primitives import (
     plot_heatmap,
     plot_spectrum,
 )
-from lib.plots.style import save
+from lib.plots.style import in_percent, save

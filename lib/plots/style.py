@@ -253,6 +253,18 @@ def count_label(counts: pd.Series) -> str:
     return f"n = {few:,}" if few == many else f"n = {few:,} to {many:,}"
 
 
+def in_percent(figure, along: str = "x", unit: str = " %"):
+    """The figure with the shares on its axes ``along`` "x" or "y" as percentages.
+
+    Without ``unit`` they are differences of shares, and the label says that they are points.
+    """
+    from matplotlib.ticker import PercentFormatter
+
+    for axis in figure.axes:
+        getattr(axis, f"{along}axis").set_major_formatter(PercentFormatter(1, symbol=unit))
+    return figure
+
+
 def legend_below(figure, axes, title: str = "", columns: int = 6) -> None:
     """One legend below all panels, each name once; without names its title alone."""
     named = {}
