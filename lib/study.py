@@ -125,15 +125,6 @@ def primary_tests() -> dict:
     return declared
 
 
-def errata(test_set: str) -> list[str]:
-    """Errors in the declaration of a test set, one sentence each, with the correction.
-
-    The blocks themselves stay as they were declared (``data/primary_tests_errata.toml``).
-    """
-    text = (DATA / "primary_tests_errata.toml").read_text(encoding="utf-8")
-    return [erratum["what"] for erratum in tomllib.loads(text).get(test_set, [])]
-
-
 def declared_pairs(test_set: str, chosen: Mapping[str, str]) -> list[Pair]:
     """The primary tests of a test set, empty for one that has none.
 

@@ -87,12 +87,10 @@ def block_names() -> list[str]:
 
 @cache
 def _module(template: str) -> TemplateModule:
-    from lib.study import errata, primary_tests
-
     environment = template_environment(TEMPLATES)
     environment.filters |= {"plain": plain, "cell": cell}
-    helpers = (interval, chance, words, load_profile, declared, together, papers, errata)
-    helpers += (primary_tests, instruments, disk_of_a_paper_run, gpu_checks)
+    helpers = (interval, chance, words, load_profile, declared, together, one_family, papers)
+    helpers += (instruments, disk_of_a_paper_run, gpu_checks)
     helpers += (beats_the_next_best, reading_order, repository, csv_of)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
@@ -114,6 +112,14 @@ def declared(study: str) -> Lookup:
 def together(*tables: Lookup) -> Lookup:
     """The rows of several tables."""
     return Lookup(pd.concat(table.table for table in tables))
+
+
+def one_family(tests: Lookup) -> Lookup:
+    """Declared tests as if they were one family: Holm's p over all, and the verdict ``was``."""
+    from lib.stats import holm, judged
+
+    table = tests.table.assign(was=tests.table["verdict"], p_holm=holm(tests.table["p"]))
+    return Lookup(table.assign(verdict=judged(table)))
 
 
 def instruments(table: pd.DataFrame) -> pd.DataFrame:
