@@ -271,7 +271,6 @@ def test_what_one_family_of_tests_would_change_is_said(project):
     """Of all tests on accuracy as one family, instead of three by when they were declared."""
     tests = one_family(Lookup(declared("masked"))).table
     changed_by_it = tests[tests["verdict"] != tests["was"]]
-    assert (tests["p_holm"] >= declared("masked")["p_holm"] - 1e-9).all()
     assert changed_by_it["baseline"].tolist() == ["chr+rotation@1"]
     assert set(changed_by_it["verdict"]) == {"INCONCLUSIVE"}
     assert "1 verdict would change: CHR, λ = 1 against matched rotation" in block("tests")
