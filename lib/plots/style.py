@@ -258,10 +258,13 @@ def in_percent(figure, along: str = "x", unit: str = " %"):
 
     Without ``unit`` they are differences of shares, and the label says that they are points.
     """
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import FuncFormatter
+
+    def told(share: float, _: int) -> str:
+        return f"{100 * share:.6g}{unit}".replace("-", "−")
 
     for axis in figure.axes:
-        getattr(axis, f"{along}axis").set_major_formatter(PercentFormatter(1, symbol=unit))
+        getattr(axis, f"{along}axis").set_major_formatter(FuncFormatter(told))
     return figure
 
 
