@@ -80,12 +80,16 @@ class Lookup:
         return [(name, Lookup(rows)) for name, rows in self.table.groupby(key, sort=False)]
 
 
-def moved(before: float, after: float) -> str:
-    """From one value to another: "falls from 0.31 to 0.16", "stays at 0.31"."""
-    first, last = f"{before:.2f}", f"{after:.2f}"
+def moved(before: float, after: float, percent: bool = False) -> str:
+    """From one value to another: "falls from 0.31 to 0.16", "stays at 0.31"; or in ``percent``:
+    "falls from 31.1 to 16.1 %"."""
+    if percent:
+        first, last, unit = f"{100 * before:.1f}", f"{100 * after:.1f}", " %"
+    else:
+        first, last, unit = f"{before:.2f}", f"{after:.2f}", ""
     if first == last:
-        return f"stays at {first}"
-    return f"{'rises' if after > before else 'falls'} from {first} to {last}"
+        return f"stays at {first}{unit}"
+    return f"{'rises' if after > before else 'falls'} from {first} to {last}{unit}"
 
 
 def nearest(curves: pd.DataFrame, lam: float) -> float:
