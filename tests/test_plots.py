@@ -329,15 +329,15 @@ def test_a_cost_that_nobody_measured_is_no_point():
 
 def test_titles_follow_their_tables():
     assert moved(0.31, 0.16) == "falls from 0.31 to 0.16"
-    assert moved(0.311, 0.161, percent=True) == "falls from 31.1 to 16.1 %"
+    assert moved(0.311, 0.161, percent=True) == "falls from 31.1 % to 16.1 %"
     table = curves(chr=9, **{"chr+rotation": 9, "max": 9})
     assert caption("contrast", table, k=5) == (
-        "At λ = 1 P@5 stays at 50.0 %; the same turn away from another mimic leaves 50.0 %"
+        "At λ = 1 P@5 stays at 50.0\u00a0%; the same turn away from another mimic leaves 50.0\u00a0%"
     )
     table.loc[(table["family"] == "chr") & (table["lambda"] == 1), "p_at_5"] = 0.2
     alone = table[table["family"] == "chr"]
     assert caption("contrast", alone, k=7, where=" on x") == (
-        "At λ = 1 P@7 on x falls from 50.0 to 20.0 %"
+        "At λ = 1 P@7 on x falls from 50.0\u00a0% to 20.0\u00a0%"
     )
     tests = pd.DataFrame({"verdict": ["AGAINST", "AGAINST", "SUPPORTED"]})
     tests = tests.assign(arm=["chr@1", "chr@1", "hplus"])

@@ -81,15 +81,11 @@ class Lookup:
 
 
 def moved(before: float, after: float, percent: bool = False) -> str:
-    """From one value to another: "falls from 0.31 to 0.16", "stays at 0.31"; or in ``percent``:
-    "falls from 31.1 to 16.1 %"."""
-    if percent:
-        first, last, unit = f"{100 * before:.1f}", f"{100 * after:.1f}", " %"
-    else:
-        first, last, unit = f"{before:.2f}", f"{after:.2f}", ""
+    """From one value to another: "falls from 0.31 to 0.16", "stays at 31.0 %"."""
+    first, last = (f"{100 * x:.1f} %" if percent else f"{x:.2f}" for x in (before, after))
     if first == last:
-        return f"stays at {first}{unit}"
-    return f"{'rises' if after > before else 'falls'} from {first} to {last}{unit}"
+        return f"stays at {first}"
+    return f"{'rises' if after > before else 'falls'} from {first} to {last}"
 
 
 def nearest(curves: pd.DataFrame, lam: float) -> float:
@@ -132,4 +128,5 @@ def caption(name: str, table: pd.DataFrame, **values) -> str:
     AttributeError for a name that is not there.
     """
     words = " ".join(getattr(_captions(), name)(Lookup(table), **values).split())
+    words = re.sub(r"(?<=\d) %", "\u00a0%", words)  # a line does not break there
     return re.sub(r"(?<![\w.)])-(?=\d)", "−", words)
