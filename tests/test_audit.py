@@ -21,6 +21,7 @@ from lib.studies.paper_audit.printed import (
     CONSISTENT,
     IMPOSSIBLE,
     MISPRINT,
+    NOT_TESTED,
     Range,
     Tables,
     audit_row,
@@ -64,7 +65,7 @@ def test_every_text_is_used_and_every_number_of_the_texts_is_read(monkeypatch):
 
 
 def test_what_cannot_be_is_exactly_this():
-    """Every other row is in tension or consistent: an accusation needs a list."""
+    """Every other row accuses nobody: an accusation needs a list."""
     hard = FOUND["verdict"][FOUND["verdict"].isin([IMPOSSIBLE, MISPRINT])]
     assert hard.to_dict() == HARD
 
@@ -79,6 +80,14 @@ HARD = {
     "slhyde.averages.table-6-qwen2-bge-w-o-qwen-ft": IMPOSSIBLE,
     "slhyde.table12.bold.dubaike": MISPRINT,
 }
+
+
+def test_what_no_paper_tests_is_not_in_tension():
+    """Rule 4: whether a difference is more than chance is asked by the audit, not by the papers."""
+    asked = FOUND["claim"].str.contains("more than chance")
+    asked |= FOUND["assumption"].str.contains("more than chance of")
+    assert set(FOUND["verdict"][asked]) == {CONSISTENT, NOT_TESTED}
+    assert (asked | (FOUND["verdict"] != NOT_TESTED)).all()
 
 
 # a changed number moves the verdict --------------------------------------------------------------

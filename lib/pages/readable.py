@@ -220,7 +220,8 @@ def wide(
         return table.set_index(rows)[[]]
     low, high = (f"{value}_{end}" if f"{value}_{end}" in table else end for end in ("low", "high"))
     cells = zip(table[value], table[low], table[high], strict=True)
-    texts = table.assign(text=[_interval(*cell, percent=percent) for cell in cells])
+    looks = {"differs": value == "difference", "percent": percent}
+    texts = table.assign(text=[_interval(*cell, **looks) for cell in cells])
     return pivot(texts, rows, columns, "text").fillna(_MISSING)
 
 

@@ -36,7 +36,6 @@ from lib.plots.style import (
     WIDTH,
     count_label,
     headline,
-    ink,
     label_ends,
     legend_below,
     mark_lambdas,
@@ -217,8 +216,10 @@ def plot_reported_lambda(
 ):
     """The paper's Figure 5 (accuracy; only the values and bounds its text states) beside P@5 here.
 
-    The two panels have different units on purpose: shapes may be compared, numbers may not.
+    The panels have different measures on purpose: no number of one may be compared with the other.
     """
+    from matplotlib.ticker import PercentFormatter
+
     figure, (left, right) = pyplot().subplots(1, 2, figsize=(WIDTH, 3), sharex=True)
     left.set_title("the paper on CHR: MedQA, Gemma-2-9B", pad=13)
     left.set(xlabel="λ; ● stated, ▽ below, △ above", ylabel="accuracy, %", xlim=(0, 1.4))
@@ -243,6 +244,7 @@ def plot_reported_lambda(
         label = f"{name}, {count_label(rows['n'])}"
         ends.append(draw_line(right, rows, "lambda", colour_of(name, place), label))
     right.set(ylim=(0, None))
+    right.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     mark_lambdas(left, lam)
     mark_lambdas(right, lam)
     headline(figure, title)
@@ -570,42 +572,6 @@ def _draw_link(axis, start: pd.Series, end: pd.Series, number: int) -> None:
         zorder=5,
         bbox={"boxstyle": "circle,pad=0.15", "fc": "white", "lw": 0.6},
     )
-
-
-# the audit ----------------------------------------------------------------------------------------
-
-SURE = COLOURS["SUPPORTED"]
-"""What is more than chance."""
-
-
-def plot_p_values(curves: pd.DataFrame, best: pd.DataFrame):
-    """Exact McNemar p over the share of discordant questions, for CHR and the next best method.
-
-    ``curves``: dataset, line, percent, p, and whether the point is ``independent``: the discordance
-    of answers that have nothing to do with each other, marked by a dot. Blue where p there is at
-    most 0.05. ``best`` are the margins, a row a line, with the dataset and its n.
-    """
-    counts = best.groupby("dataset", sort=False)["n"].first()
-    figure, axes = pyplot().subplots(1, len(counts), figsize=(WIDTH, 3.2), sharey=True)
-    chance, ticks = np.log10(0.05), [1, 0.1, 0.05, 0.01, 0.001, 0.0001]
-    axes[0].set(ylabel="p, exact McNemar (log scale)", ylim=(-4.5, 0.5))
-    axes[0].set_yticks(np.log10(ticks), [f"{tick:g}" for tick in ticks])
-    for axis, (dataset, n) in zip(axes, counts.items(), strict=True):
-        ends = []
-        rows = curves[curves["dataset"] == dataset].assign(height=lambda t: np.log10(t["p"]))
-        for name, line in rows[rows["percent"] <= 70].groupby("line", sort=False):
-            dot = line[line["independent"]].iloc[0]
-            colour = SURE if dot["p"] <= 0.05 else GREY
-            axis.plot(line["percent"], line["height"], color=colour)
-            axis.plot(dot["percent"], dot["height"], "o", ms=5, color=colour)
-            ends.append((70, line["height"].iloc[-1], name, colour))
-        axis.axhspan(-9, chance, color=SURE, alpha=0.07, lw=0)
-        axis.axhline(chance, color="black", lw=0.8, ls=":")
-        axis.set(xlim=(0, 70), xlabel="discordant questions, %", title=f"{dataset}, n = {n:,}")
-        label_ends(axis, ends)
-    note(axes[0], 67, chance, "more than chance", (0, -3), ha="right", va="top", color=ink(SURE))
-    headline(figure, caption("p_values", best))
-    return figure
 
 
 # masked answers -----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The papers against themselves: every number that follows from other printed numbers, recomputed.
 
-Each claim gets one of four verdicts:
+Each claim gets one of five verdicts:
 
 - IMPOSSIBLE: no values within the rounding of what is printed satisfy the claim, under the
   assumption beside it.
@@ -9,6 +9,8 @@ Each claim gets one of four verdicts:
 - IN TENSION: some do, but only with something the paper does not say, or says otherwise. A word
   such as "consistently", "most stable" or "steadily" is no number, so it is never more than in
   tension. So is a reading that the paper does not state.
+- NOT TESTED: whether a difference is more than chance, where the paper prints no test of it and
+  the printed numbers alone cannot say.
 - CONSISTENT: the rest. A comparison that the paper does not make, such as that of BioASQ's
   accuracies with always answering yes, contradicts nothing, whatever comes out.
 

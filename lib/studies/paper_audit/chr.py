@@ -19,6 +19,7 @@ from lib.stats import mcnemar_p
 from lib.studies.paper_audit.printed import (
     CONSISTENT,
     IN_TENSION,
+    NOT_TESTED,
     Finding,
     Range,
     Tables,
@@ -31,6 +32,7 @@ from lib.studies.paper_audit.printed import (
     judge,
     lines_of,
     mean,
+    more_than_chance,
     possible_counts,
 )
 
@@ -240,7 +242,7 @@ def _margins(tables: Tables) -> Iterator[Finding]:
         )
         for row in table.itertuples()
     }
-    yield holds_for_all("chr.margins", cases, IN_TENSION, printed=f"{len(cases)} margins")
+    yield holds_for_all("chr.margins", cases, NOT_TESTED, printed=f"{len(cases)} margins")
     for row in next_best(table).to_dict("records"):
         values = row | {
             "set": row["dataset"],
@@ -248,7 +250,7 @@ def _margins(tables: Tables) -> Iterator[Finding]:
             "independent_percent": 100 * row["independent"] / row["n"],
             "least_p": mcnemar_p(row["fewest_discordant"], 0),
         }
-        verdict = judge(True, strained=row["most_significant"] < row["independent"])
+        verdict = more_than_chance(row["most_significant"] >= row["independent"])
         name = f"{short(row['generator'])} {short(row['dataset'])}"
         yield Finding("chr.margin", verdict, values, name)
 
@@ -371,7 +373,7 @@ def _implied_p(tables: Tables) -> Iterator[Finding]:
             "recomputed": ", ".join(f"{name} p = {value:.2g}" for name, value in p.items()),
             "working": "; ".join(f"{d}: {wins[d]} wins, {losses[d]} losses" for d in wins),
         }
-        verdict = judge(True, strained=max(p.values()) > 0.05)
+        verdict = more_than_chance(max(p.values()) <= 0.05)
         yield Finding("chr.pool.p", verdict, values, short(generator))
 
 
@@ -440,7 +442,7 @@ def _mimic_quality(tables: Tables) -> Iterator[Finding]:
         "counts": "; ".join(f"{tier} {right} of {n}" for tier, (right, n) in counts.items()),
         "p": p,
     }
-    yield Finding("chr.table4.trend", judge(True, strained=p > 0.05), values)
+    yield Finding("chr.table4.trend", more_than_chance(p <= 0.05), values)
 
     generators = tables.text_number("chr.generators")
     sampled = tables.number(table, quality="sampled")

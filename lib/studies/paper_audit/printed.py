@@ -26,6 +26,7 @@ from lib.base.paths import REPORTED
 IMPOSSIBLE = "IMPOSSIBLE"
 MISPRINT = "MISPRINT"
 IN_TENSION = "IN TENSION"
+NOT_TESTED = "NOT TESTED"
 CONSISTENT = "CONSISTENT"
 _PAPERS = {"chr": "CHR", "rag2": "RAG²", "slhyde": "SL-HyDE", "contra": "Contradiction study"}
 """The first part of a row's id, and the paper it names."""
@@ -232,6 +233,12 @@ def judge(possible: bool, strained: bool = False) -> str:
     if not possible:
         return IMPOSSIBLE
     return IN_TENSION if strained else CONSISTENT
+
+
+def more_than_chance(shown: bool) -> str:
+    """The verdict on a difference that the paper does not test: CONSISTENT if the printed numbers
+    alone show that it is more than chance, else NOT TESTED."""
+    return CONSISTENT if shown else NOT_TESTED
 
 
 def audit_row(tables: Tables, finding: Finding) -> dict[str, str]:
