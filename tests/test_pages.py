@@ -276,8 +276,9 @@ def test_what_one_family_of_tests_would_change_is_said(project):
     assert "1 verdict would change: CHR, λ = 1 against matched rotation" in block("tests")
 
 
-def test_the_readme_counts_what_the_first_picture_is_an_example_of():
-    text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
+@pytest.mark.parametrize("page", ["README.md", "docs/letter.md"])
+def test_readme_and_letter_count_what_the_first_picture_is_an_example_of(page):
+    text = " ".join((paths.ROOT / page).read_text(encoding="utf-8").split())
     words = r"right for (\d+) of 300 exam questions; λ = 1 loses all of it for (\d+)\."
     found, lost = map(int, re.search(words, text).groups())
     view = read_rows()
