@@ -80,9 +80,9 @@ class Lookup:
         return [(name, Lookup(rows)) for name, rows in self.table.groupby(key, sort=False)]
 
 
-def moved(before: float, after: float) -> str:
-    """From one value to another: "falls from 0.31 to 0.16", "stays at 0.31"."""
-    first, last = f"{before:.2f}", f"{after:.2f}"
+def moved(before: float, after: float, percent: bool = False) -> str:
+    """From one value to another: "falls from 0.31 to 0.16", "stays at 31.0 %"."""
+    first, last = (f"{100 * x:.1f} %" if percent else f"{x:.2f}" for x in (before, after))
     if first == last:
         return f"stays at {first}"
     return f"{'rises' if after > before else 'falls'} from {first} to {last}"
@@ -128,4 +128,5 @@ def caption(name: str, table: pd.DataFrame, **values) -> str:
     AttributeError for a name that is not there.
     """
     words = " ".join(getattr(_captions(), name)(Lookup(table), **values).split())
+    words = re.sub(r"(?<=\d) %", "\u00a0%", words)  # a line does not break there
     return re.sub(r"(?<![\w.)])-(?=\d)", "−", words)
