@@ -122,6 +122,8 @@ def test_shares_are_told_in_percent_and_their_differences_in_points():
     ]
     assert second[1:4] == ["15.0 %", "3.5 %", "+36.7 (31.0 to 42.3)"]
     long = table.assign(arm=["hplus", "chr@1"], set="exams")
+    least = readable(pd.DataFrame({"mde": [0.036, 0.079]}), percent=True)
+    assert least["smallest detectable difference, points"].tolist() == ["3.6", "7.9"]
     cells = wide(long, "arm", "set", percent=True)["exams"].tolist()
     assert cells == ["51.7 % (46.0 to 57.3)", "15.0 %"]
 
