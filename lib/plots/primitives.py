@@ -348,9 +348,7 @@ def _curve_panel(axis, rows: pd.DataFrame, line: str, x: str, name: str) -> list
     return ends
 
 
-def draw_line(
-    axis, rows: pd.DataFrame, x: str, colour: str, label: str, marker: str = ""
-) -> tuple:
+def draw_line(axis, rows: pd.DataFrame, x: str, colour: str, label: str, marker: str = "") -> tuple:
     """One line with its 95 % band. Returns its end, for ``label_ends``.
 
     With a ``marker`` its points are too few to be joined: each has the marker and its interval.
