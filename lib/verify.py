@@ -45,7 +45,7 @@ STUDIES = {
     "rag2": ("10_rag2",),
     "slhyde": ("11_self_learning_hyde",),
     "audit": ("12_paper_audit",),
-    "real": ("13_real_questions",),
+    "real": ("13_real_questions", "20_real_questions_in_full"),
     "masked": ("15_masked_answers",),
 }
 """The notebooks whose cells make a study's tables, in their order."""

@@ -316,6 +316,19 @@ def test_a_line_of_fewer_than_six_is_said_and_not_drawn():
     assert "few, n = 5: too few to draw" in texts(axis) and len(axis.collections) == 1
 
 
+def test_a_control_of_few_lambdas_is_not_joined_and_a_scale_of_its_own_is_said():
+    many = [("chr", at, 0.5, panel) for at in (0, 0.2, 0.4, 0.6, 1) for panel in ("right", "wrong")]
+    few = [("chr+rotation", at, 0.4, panel) for at in (0.4, 1) for panel in ("right", "wrong")]
+    table = pd.DataFrame([*many, *few], columns=["family", "lambda", "value", "study"])
+    table["value"] /= table["study"].map({"right": 1, "wrong": 10})
+    table = table.assign(low=table["value"] * 0.8, high=table["value"], n=9)
+    left, right = plots.plot_curves(table, "", own_scale=["wrong"]).axes
+    drawn = {line.get_label(): line.get_linestyle() for line in left.lines}
+    assert (drawn["CHR"], drawn["matched rotation"]) == ("-", "None")
+    assert panel_titles_of(left.figure) == ["right, n = 9", "wrong, scale × 10"]
+    assert right.get_facecolor() != left.get_facecolor()
+
+
 def test_a_cost_that_nobody_measured_is_no_point():
     table = pd.DataFrame({"method": ["chr", "hyde"], "value": [0.5, 0.4], "n": 9})
     for tokens, names in (([np.nan, np.nan], []), ([4.0, np.nan], ["CHR"])):
@@ -330,6 +343,7 @@ def test_a_cost_that_nobody_measured_is_no_point():
 def test_titles_follow_their_tables():
     assert moved(0.31, 0.16) == "falls from 0.31 to 0.16"
     assert moved(0.311, 0.161, percent=True) == "falls from 31.1 % to 16.1 %"
+    assert moved(0.15, 0.517, percent=True) == "rises from 15.0 % to 51.7 %"
     table = curves(chr=9, **{"chr+rotation": 9, "max": 9})
     assert caption("contrast", table, k=5) == (
         "At λ = 1 P@5 stays at 50.0\u00a0%; the same turn away from another mimic leaves 50.0\u00a0%"
@@ -344,6 +358,14 @@ def test_titles_follow_their_tables():
     assert caption("verdicts", tests) == (
         "CHR at λ = 1 is clearly worse in 2 of 2 declared tests; "
         "H+ alone is clearly better in 1 of 1 declared tests"
+    )
+
+
+def test_the_title_of_the_declared_tests_speaks_of_all_of_them():
+    tests = pd.DataFrame({"arm": ["chr@1", "chr@0.2", "chr@1", "hplus"]})
+    tests["verdict"] = ["AGAINST", "AGAINST", "SUPPORTED", "INCONCLUSIVE"]
+    assert caption("contrast_tested", tests) == (
+        "Of 4 declared tests contrast loses 2 and wins 1; 1 without contrast: INCONCLUSIVE"
     )
 
 

@@ -122,6 +122,8 @@ def test_shares_are_told_in_percent_and_their_differences_in_points():
     ]
     assert second[1:4] == ["15.0 %", "3.5 %", "+36.7 (31.0 to 42.3)"]
     long = table.assign(arm=["hplus", "chr@1"], set="exams")
+    least = readable(pd.DataFrame({"mde": [0.036, 0.079]}), percent=True)
+    assert least["smallest detectable difference, points"].tolist() == ["3.6", "7.9"]
     cells = wide(long, "arm", "set", percent=True)["exams"].tolist()
     assert cells == ["51.7 % (46.0 to 57.3)", "15.0 %"]
     points = wide(long, "arm", "set", "difference", percent=True)["exams"].tolist()
@@ -192,10 +194,10 @@ def test_what_was_declared_of_contrast_and_h_plus_is_counted_by_its_verdicts():
     arms, others = ["chr@1", "chr@0.2", "chr@1", "hplus"], ["hplus", "hplus", "hplus", "question"]
     tests = pd.DataFrame({"claim": list("abcd"), "arm": arms, "baseline": others})
     said = finding("tested", tests=tests.assign(verdict=verdicts))
-    assert said.startswith("**3 of 4 declared tests") and "1 came out AGAINST it" in said
-    assert "1 SUPPORTED: *c*" in said
+    assert said.startswith("**3 of the 4 declared tests") and "1 came out AGAINST, 1 INC" in said
+    assert "1 SUPPORTED (*c*)" in said
     none = finding("tested", tests=tests.assign(verdict="AGAINST"))
-    assert "3 came out AGAINST it, none INCONCLUSIVE, and none SUPPORTED.**" in none
+    assert "3 came out AGAINST, none INCONCLUSIVE, none SUPPORTED.**" in none
 
 
 def test_another_form_is_said_to_find_more_only_where_its_interval_leaves_out_0():

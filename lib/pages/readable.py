@@ -30,6 +30,8 @@ _ARMS = ("arm", "baseline", "family", "method", "label", "kind", "part")
 """Columns and levels whose cells are keys of ``label_of``."""
 _COUNTS = ("n", "n_dev", "dev_n", "test_n", "n_found", "n_not_found", "hits", "value_n", "failed")
 """Columns of whole numbers, also where a missing one has made them decimal."""
+_LEAST = ("mde", "mde_holm")
+"""Columns of the smallest differences that a test can tell."""
 _MIXED = ("value", "reported")
 """Columns that may hold counts beside shares."""
 _SETS = ("exams", "mmlu", "medqa", "bioasq", "ddx-real", "ddx-fresh")
@@ -91,7 +93,7 @@ def readable(
             whole = _whole(values, name)
             share = percent and not whole and name not in ("lambda", "p", "p_holm")
             texts.append([_cell(value, name, 0 if whole else digits, k, share) for value in values])
-            heads.append(column)
+            heads.append(f"{words(column, k)}, points" if share and column in _LEAST else column)
     shown = pd.DataFrame(dict(enumerate(texts)), index=_index(table.index, k))
     if isinstance(table.columns, pd.MultiIndex):
         shown.columns = _index(table.columns, k)
@@ -290,6 +292,8 @@ def _cell(value: object, column: object, digits: int, k: int, share: bool = Fals
     if isinstance(value, int | np.integer) or mixed:
         digits = 0
     elif share:
+        if column in _LEAST:
+            return f"{100 * value:.1f}"
         return f"{100 * value:+.1f}" if column == "difference" else f"{100 * value:.1f} %"
     return f"{value:,.{digits}f}" if abs(value) >= 10_000 else f"{value:.{digits}f}"
 

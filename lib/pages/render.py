@@ -36,7 +36,7 @@ def read(name: str, profile: str = "open") -> Lookup:
 
 def interval(row, column: str = "value", ends: str = "", sign: str = "", places: int = 3) -> str:
     """A number with its interval: "0.150 (0.110 to 0.190)", the ends ``<ends>low`` and high."""
-    low, high = (getattr(row, f"{ends}{end}") for end in ("low", "high"))
+    low, high = (round(getattr(row, f"{ends}{end}"), places) + 0.0 for end in ("low", "high"))
     return f"{getattr(row, column):{sign}.{places}f} ({low:.{places}f} to {high:.{places}f})"
 
 

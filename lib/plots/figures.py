@@ -25,6 +25,7 @@ from lib.plots.labels import (
 from lib.plots.primitives import (
     JUDGED,
     P_AT_5,
+    TINT,
     draw_line,
     plot_curves,
     plot_dots,
@@ -36,6 +37,7 @@ from lib.plots.style import (
     WIDTH,
     count_label,
     headline,
+    in_percent,
     label_ends,
     legend_below,
     mark_lambdas,
@@ -43,6 +45,7 @@ from lib.plots.style import (
     pyplot,
     spread,
 )
+from lib.report import reported
 from lib.search.contrast import rotation
 
 # the main tables ----------------------------------------------------------------------------------
@@ -367,6 +370,7 @@ def outcome_rows(curves: pd.DataFrame) -> pd.DataFrame:
     """
     rows = OUTCOMES.merge(by_arm(curves))
     rows = rows[rows["lambda"] <= rows.groupby("family")["lambda"].max().min()]
+    rows = rows[(rows["family"] == "chr") | (rows["lambda"] > 0)]  # at 0 all are H+ alone
     return rows[["panel", "family", "lambda", "value", "low", "high", "n"]]
 
 
@@ -374,15 +378,24 @@ def plot_outcomes(rows: pd.DataFrame, lam: float, chosen: Mapping[str, float] | 
     """Of how many questions the five passages support the right option, or a wrong one; P@5.
 
     ``rows`` is ``outcome_rows``, or the rows of some panels, a panel of exam questions among them;
-    ``chosen`` are dev's lambdas by data set.
+    ``chosen`` are dev's lambdas by data set. A grey band is where the paper calls its accuracy a
+    plateau.
     """
     sets = OUTCOMES.set_index("panel")["dataset"]
     dev = {panel: (chosen or {}).get(dataset) for panel, dataset in sets.items()}
     precision = rows["panel"].str.contains("P@5").any()
-    ylabel = "share, or P@5" if precision else "share"
+    ylabel = "of the questions; P@5" if precision else "of the questions"
     title = caption("outcomes", rows)
     rare = [panel for panel in OUTCOMES["panel"] if "wrong" in panel]
-    return plot_curves(rows, title, panel="panel", ylabel=ylabel, lam=lam, dev=dev, own_scale=rare)
+    figure = plot_curves(
+        rows, title, panel="panel", ylabel=ylabel, lam=lam, dev=dev, own_scale=rare
+    )
+    plateau = reported("fig5_lambda").query("kind == 'lower_bound'")["lambda"]
+    looks = {"color": GREY, "alpha": 0.17, "lw": 0, "zorder": 0}
+    figure.axes[0].axvspan(plateau.min(), min(plateau.max(), rows["lambda"].max()), **looks)
+    between = f"λ = {plateau.min():g} to {plateau.max():g}"
+    figure.supxlabel(f"grey: {between}, where the paper's accuracy is on a plateau", fontsize=9)
+    return in_percent(figure, "y")
 
 
 def plot_support(shares: pd.DataFrame, lam: float, dev: float):
@@ -394,18 +407,24 @@ def plot_support(shares: pd.DataFrame, lam: float, dev: float):
     families = in_order_of_arms(shares["family"])
     size = {"figsize": (WIDTH, 4), "height_ratios": (2, 1)}
     figure, axes = pyplot().subplots(2, len(families), sharex=True, sharey="row", **size)
+    most = shares.groupby("family").size().max()
     for (above, below), name in zip(axes.T, families, strict=True):
         group = shares[shares["family"] == name].set_index("lambda").sort_index()
-        stack(above, group[list(SUPPORTS)], SUPPORTS)
-        below.plot(group["wrong"], "o-", ms=3, color=SUPPORTS["wrong"][1], clip_on=False)
+        few = len(group) < 0.75 * most  # then nothing is drawn between them
+        stack(above, group[list(SUPPORTS)], SUPPORTS, bars=few)
+        line = "" if few else "-"
+        below.plot(group["wrong"], f"o{line}", ms=3, color=SUPPORTS["wrong"][1], clip_on=False)
+        below.set_facecolor(TINT)
         above.set_title(label_of(name), pad=13)
         mark_lambdas(above, lam, dev, named=name == families[0])
         mark_lambdas(below, lam, dev, named=False)
     axes[0, 0].set(xlim=(0, shares["lambda"].max()), xticks=[0, 0.5, 1], ylim=(0, 1))
-    axes[0, 0].set(yticks=[0, 0.5, 1], ylabel="share of the top 5")
+    axes[0, 0].set(yticks=[0, 0.5, 1], ylabel="of the five passages")
     axes[1, 0].set(ylim=(0, 1.2 * shares["wrong"].max()))
     axes[1, 0].locator_params(axis="y", nbins=3)
-    axes[1, 0].set_ylabel("for a wrong\noption, own scale", fontsize=SMALL)
+    larger = 1 / (1.2 * shares["wrong"].max())
+    axes[1, 0].set_ylabel(f"for a wrong\noption, × {larger:.0f}", fontsize=SMALL)
+    in_percent(figure, "y")
     legend_below(figure, axes[0, :1], f"λ; {count_label(shares['n'])}")
     headline(figure, caption("support", shares))
     return figure

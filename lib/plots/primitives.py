@@ -33,6 +33,8 @@ from lib.plots.style import (
 
 FEW = 6
 """The least number of questions for which a value or a difference gets an interval."""
+TINT = "#fbf3dc"
+"""The ground of a panel that has a scale of its own."""
 _ROW = 0.24
 """Height of a row in inches."""
 P_AT_5 = {"p_at_5": "value", "p_at_5_low": "low", "p_at_5_high": "high"}
@@ -89,6 +91,8 @@ def plot_dots(
             label = called[name] if len(series) > 1 else "_nolegend_"
             _dots(axis, here[here["series"] == name], label)
         one_n = here["n"].nunique() == 1
+        if numbers:
+            axis.margins(x=0.15)
         if numbers or not one_n:
             _beside(axis, here, numbers)
         _levels(axis, levels or {}, panel)
@@ -121,6 +125,7 @@ def plot_differences(
     xlabel: str,
     title: str = "",
     sides: str | Mapping[str, str] = "",
+    numbers: bool = False,
 ):
     """Paired differences around zero: columns ``label, difference, low, high, n``.
 
@@ -148,7 +153,8 @@ def plot_differences(
     alone = f"; {kinds.iloc[0]}" if kinds.nunique() == 1 else ""
     bars = "95 % intervals, uncorrected; " if (table["n"] >= FEW).any() else ""
     below = f"{xlabel}\n{bars}{count_label(table['n'])}{alone}"
-    figure = plot_dots(rows, title, below, levels={"": 0.0}, xlim=None, together=True)
+    looks = {"xlim": None, "together": True, "numbers": numbers}
+    figure = plot_dots(rows, title, below, levels={"": 0.0}, **looks)
     panels = _order(rows.dropna(subset="value")["panel"])
     for axis, panel in zip(figure.axes, panels, strict=False):
         means = sides if isinstance(sides, str) else sides[panel]
@@ -221,7 +227,7 @@ def _beside(axis, rows: pd.DataFrame, numbers: bool) -> None:
     """To the right of each dot and its interval the value, or else n."""
     ends = rows["high"].where(rows["n"] >= FEW).fillna(rows["value"])
     for row, end in zip(rows.itertuples(), ends, strict=True):
-        text = f"{row.value:.1f}" if numbers else f"{row.n:.0f}"
+        text = f"{row.value:.1f}".replace("-", "−") if numbers else f"{row.n:.0f}"
         box = {"fc": "white", "ec": "none", "pad": 0.4}
         note(axis, end, row.y, text, (4, 0), va="center", bbox=box)
 
@@ -245,11 +251,11 @@ def plot_curves(
 ):
     """``value`` over ``x`` with its 95 % band (``low``, ``high``): a panel for each ``panel``.
 
-    All panels have one scale, but for those of ``own_scale``, whose heading says so; lines are
-    named at the right edge. An ``x`` of names stands in their order. What has one row only, such as
-    the question alone, is a dashed level. ``lam`` is the reader's lambda and ``dev`` has dev's, by
-    panel: they are marked where x is lambda. A line of fewer than six questions is not drawn, and
-    its panel says so.
+    All panels have one scale, but for those of ``own_scale``, which are tinted and whose heading
+    says how much larger it is; lines are named at the right edge. An ``x`` of names stands in their
+    order. What has one row only, such as the question alone, is a dashed level. ``lam`` is the
+    reader's lambda and ``dev`` has dev's, by panel: they are marked where x is lambda. A line of
+    fewer than six questions is not drawn, and its panel says so.
     """
     from matplotlib.ticker import MultipleLocator
 
@@ -267,13 +273,15 @@ def plot_curves(
     ends = []
     for axis, name in zip(axes.flat, panels, strict=False):
         ends.append(_curve_panel(axis, table[table[panel] == name], line, x, name))
-        if name in own_scale:
-            axis.set_title(f"{name}, own scale", pad=13)
     axes[0, 0].set(xlim=(table[x].min(), table[x].max()))
     alike = [axis for axis, name in zip(axes.flat, panels, strict=False) if name not in own_scale]
     top = max((axis.get_ylim()[1] for axis in alike), default=None) if ylim[1] is None else ylim[1]
     for axis, name in zip(axes.flat, panels, strict=False):
         axis.set_ylim(ylim[0], None if name in own_scale else top)
+        if name in own_scale:
+            more = (top or 1) / axis.get_ylim()[1]
+            axis.set_title(f"{name}, scale × {more:.0f}", pad=13)
+            axis.set_facecolor(TINT)
     if x == "lambda":
         chosen = dev or {}
         axes[0, 0].xaxis.set_major_locator(MultipleLocator(0.5 if columns > 2 else 0.2))
@@ -334,21 +342,20 @@ def _curve_panel(axis, rows: pd.DataFrame, line: str, x: str, name: str) -> list
             ends.append((right, level, label, colour))
         else:
             few = len(group) < 0.75 * rows[x].nunique()
-            ends.append(draw_line(axis, group, x, colour, label, few))
+            marker = "s^Dv"[place % 4] if few else ""
+            ends.append(draw_line(axis, group, x, colour, label, marker))
     axis.set_title(f"{name}, {count_label(rows['n'])}" if name else "", pad=13)
     return ends
 
 
-def draw_line(
-    axis, rows: pd.DataFrame, x: str, colour: str, label: str, few: bool = False
-) -> tuple:
+def draw_line(axis, rows: pd.DataFrame, x: str, colour: str, label: str, marker: str = "") -> tuple:
     """One line with its 95 % band. Returns its end, for ``label_ends``.
 
-    ``few``: it has few of the panel's points, so they are joined by dots and keep their intervals.
+    With a ``marker`` its points are too few to be joined: each has the marker and its interval.
     """
-    marks = "o:" if few else "o-"
-    axis.plot(rows[x], rows["value"], marks, ms=3, color=colour, label=label, clip_on=False)
-    if few:
+    looks = {"marker": marker, "ls": "", "mfc": "none", "ms": 5} if marker else {"marker": "o"}
+    axis.plot(rows[x], rows["value"], **{"ms": 3} | looks, color=colour, label=label, clip_on=False)
+    if marker:
         axis.vlines(rows[x], rows["low"], rows["high"], color=colour, lw=1.2, clip_on=False)
     else:
         axis.fill_between(rows[x], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
@@ -450,14 +457,22 @@ def plot_spectrum(
     return figure
 
 
-def stack(axis, heights: pd.DataFrame, bands: Mapping, step: str | None = None) -> None:
-    """Bands on top of each other from zero, over the index; ``heights`` has a column for each."""
+def stack(
+    axis, heights: pd.DataFrame, bands: Mapping, step: str | None = None, bars: bool = False
+) -> None:
+    """Bands on top of each other from zero, over the index; ``heights`` has a column for each.
+
+    ``bars`` are drawn where there are too few heights to join them.
+    """
     tops = heights.cumsum(axis=1)
     for column, (name, colour) in bands.items():
         top = tops[column].to_numpy(float)
         bottom = top - heights[column].to_numpy(float)
-        looks = {"color": _shade(colour), "lw": 0, "step": step, "label": name}
-        axis.fill_between(heights.index, bottom, top, **looks)
+        looks = {"color": _shade(colour), "lw": 0, "label": name}
+        if bars:
+            axis.bar(heights.index, top - bottom, 0.08, bottom, clip_on=False, **looks)
+        else:
+            axis.fill_between(heights.index, bottom, top, step=step, **looks)
     axis.grid(visible=False)
 
 
