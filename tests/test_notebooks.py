@@ -148,7 +148,7 @@ def test_the_finding_has_numbers_and_they_are_those_of_the_tables(name):
 MACHINE = {key for key, words in NAMES.items() if "_" in key and words != key}
 MACHINE |= {"hplus", "chr", "rrf", "bm25", "csqe", "p_holm", "supports_correct", "p_at_5"}
 """What files call their columns and arms, and no reader should have to."""
-ARM = re.compile(r"(chr|hplus|lexical|fused)(_\w+)?([+@]\S+)+")
+ARM = re.compile(r"(chr|hplus|lexical|fused)(_\w+)?([+@]\S+)+|(slhyde|minilm)\b.*")
 
 
 def machine_words(cell) -> list[str]:

@@ -143,9 +143,24 @@ def slhyde_beside(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def slhyde_declared(claims: pd.DataFrame) -> pd.DataFrame:
-    """The primary tests of ``slhyde_claims``, one a row, with their verdicts."""
+    """The primary tests of ``slhyde_claims``, one a row, with their verdicts, in words."""
     columns = ["claim", "arm", "baseline", "value", "value_baseline", "difference", "low", "high"]
-    return claims.loc[claims["status"] == "primary", [*columns, "p_holm", "n", "verdict"]]
+    declared = claims.loc[claims["status"] == "primary", [*columns, "p_holm", "n", "verdict"]]
+    return with_retriever_names(declared)
+
+
+def with_retriever_names(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its retrievers in words, and with what they searched with and who wrote it."""
+    names, named = names_of("retriever", "passage use", "slhyde"), table.copy()
+    for column in {"arm", "baseline", "method", "adapter"} & set(table):
+        named[column] = [
+            "; ".join(names.get(part, part) for part in key.split(", ")) for key in table[column]
+        ]
+    shuffled = {
+        "pairs with labels in disorder": "shuffled labels",
+        "pairs in disorder": "shuffled pairs",
+    }
+    return named.replace(shuffled, regex=True)
 
 
 def with_filter_names(table: pd.DataFrame) -> pd.DataFrame:
