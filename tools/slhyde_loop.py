@@ -596,36 +596,24 @@ def examples_of(run: Run) -> dict[str, list[str]]:
     return made | {f"negative_{i}": column for i, column in enumerate(columns, 1)}
 
 
-def loss_of(how: Retrieving) -> Callable[[Any], Any]:
-    """The loss that the retriever is trained by, as ``fit`` takes it."""
-    from sentence_transformers.sentence_transformer.losses import (
-        CachedMultipleNegativesRankingLoss,
-        MultipleNegativesRankingLoss,
-    )
-
-    from tools.slhyde_retriever import SCALE, MeanAnchorLoss, without_dropout
-
-    def query_alone(model: Any) -> Any:
-        if not how.dropout:
-            without_dropout(model)
-        if not how.at_once:
-            return MultipleNegativesRankingLoss(model, scale=SCALE)
-        return CachedMultipleNegativesRankingLoss(model, scale=SCALE, mini_batch_size=how.at_once)
-
-    return MeanAnchorLoss if how.with_passage else query_alone
-
-
 def train_loop(file: Path) -> Path:
     """Tune the retriever; the folder of the whole encoder, which ``lib.beir`` reads as "st:..."."""
+    from tools.slhyde_retriever import MeanAnchorLoss, query_alone
+
     run = Run(file)
     how = run.loop.retriever
     plan = how.plan(how.base, "texts", run.loop.seed)
+
+    def alone(model: Any) -> Any:
+        return query_alone(model, how.dropout > 0, how.at_once)
+
     examples = examples_of(run)
     told = {"data_sha256": sha256_bytes(canonical_json(examples).encode())}
     out = run.out / "retriever"
     if not _trained(out, asdict(plan) | told):
         about = {"data": str(run.loop.corpus), "negatives": f"{how.negatives} mined"}
-        fit(plan, examples, out, loss_of(how), run.out / "train", **about, **told)
+        loss = MeanAnchorLoss if how.with_passage else alone
+        fit(plan, examples, out, loss, run.out / "train", **about, **told)
     return _whole_encoder(run, out)
 
 
