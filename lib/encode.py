@@ -1,14 +1,14 @@
 """Encode the passages of a profile, alone or shared out over processes and machines.
 
     python -m lib.encode PROFILE                     # all of it, on every GPU of this machine
-    python -m lib.encode PROFILE --workers 2         # two processes; processors only
     python -m lib.encode PROFILE --shard 3/16        # every 16th file of vectors, from the 3rd on
-    python -m lib.encode PROFILE --workers ray       # a Ray cluster, or this machine as one
+    python -m lib.encode PROFILE --ray               # a Ray cluster, or this machine as one
 
 A file of vectors holds 65,536 passages of one corpus. Any shard may be run again, stopped or
-killed at any time: it goes on where it was. Machines may share a folder (``CHR_CACHE``), or each
-have its own: then copy the files of ``vectors`` together, as they are. What is encoded here is
-found by ``make figures``. An array job of SLURM, a GPU each:
+killed at any time: it goes on where it was. Several processes of one machine are ``processes`` in
+``encoder_options``, or a shard each. Machines may share a folder (``CHR_CACHE``), or each have its
+own: then copy the files of ``vectors`` together, as they are. What is encoded here is found by
+``make figures``. An array job of SLURM, a GPU each:
 
     #!/bin/bash
     #SBATCH --array=1-16 --gres=gpu:1 --cpus-per-task=8 --requeue
@@ -21,10 +21,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from lib.base import paths
@@ -60,43 +56,6 @@ def encode_profile(profile: Profile, shard: Shard = (1, 1), encoder: Encoder | N
     found = passage_vectors(store, encoder, dtype=profile.vectors, shard=shard)
     there = sum(map(len, found))
     print(f"shard {shard[0]}/{shard[1]}: {there:,} of {len(store):,} passages are encoded")
-
-
-def on_processes(name: str, shard: Shard, workers: int) -> None:
-    """The shard by so many processes of this machine, which share its processors.
-
-    RuntimeError where one of them failed; ValueError on GPUs, all of which one process uses.
-    """
-    profile = load_profile(name)
-    encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    if any(device != "cpu" for device in getattr(encoder, "devices", ())):
-        raise ValueError(
-            "one process uses every GPU of a machine. Next: leave --workers out; or --shard i/n "
-            "with CUDA_VISIBLE_DEVICES=i-1 for each"
-        )
-    threads = str(max(1, (os.cpu_count() or 1) // workers))
-    command = [sys.executable, "-m", "lib.encode", name, "--shard"]
-    with _children() as children:
-        for place, count in parts_of(shard, workers):
-            env = {"OMP_NUM_THREADS": threads, **os.environ, "PYTHONPATH": str(paths.ROOT)}
-            children.append(subprocess.Popen([*command, f"{place}/{count}"], env=env))
-        failed = [child.args[-1] for child in children if child.wait()]
-    if failed:
-        raise RuntimeError(
-            f"shard {', '.join(failed)} failed or was killed; the others are done. Next: the same "
-            "command, which goes on from what is stored"
-        )
-
-
-@contextmanager
-def _children() -> Iterator[list[subprocess.Popen]]:
-    """Processes that are ended with this one."""
-    children: list[subprocess.Popen] = []
-    try:
-        yield children
-    finally:
-        for child in children:
-            child.terminate()
 
 
 def on_ray(name: str, shard: Shard) -> None:
@@ -148,15 +107,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("profile", help="mini, open, paper, or a file of your own")
     parser.add_argument("--shard", default="1/1", help="i/n: every n-th file of vectors")
-    parser.add_argument("--workers", default="1", help="how many processes, or ray")
+    parser.add_argument("--ray", action="store_true", help="share it over a Ray cluster")
     asked = parser.parse_args(arguments)
     shard = read_shard(asked.shard)
-    if asked.workers == "ray":
+    if asked.ray:
         on_ray(asked.profile, shard)
-    elif not asked.workers.isdecimal() or int(asked.workers) < 1:
-        raise ValueError(f"--workers is a number of processes, or ray, not {asked.workers!r}")
-    elif int(asked.workers) > 1:
-        on_processes(asked.profile, shard, int(asked.workers))
     else:
         encode_profile(load_profile(asked.profile), shard)
 

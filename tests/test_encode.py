@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 
 import pytest
 
 from lib.base.files import sha256_file
-from lib.base.paths import ROOT
 from lib.embed import HashEncoder
 from lib.encode import encode_profile, main, on_ray, parts_of, read_shard
 from lib.index_build import build_index, corpus_store
@@ -34,10 +31,8 @@ def vectors(cache) -> dict[str, str]:
     return {path.name: sha256_file(path) for path in (cache / "vectors").glob("[!.]*")}
 
 
-def test_shards_and_local_workers_make_what_one_process_makes_and_it_is_found(
-    profile, tmp_path, monkeypatch, capsys
-):
-    caches = [tmp_path / name for name in ("alone", "shards", "workers")]
+def test_shards_make_what_one_process_makes_and_it_is_found(profile, tmp_path, monkeypatch, capsys):
+    caches = [tmp_path / name for name in ("alone", "shards")]
     monkeypatch.setenv("CHR_CACHE", str(caches[0]))
     main([str(profile)])
     assert "shard 1/1: 68,536 of 68,536 passages are encoded" in capsys.readouterr().out
@@ -46,10 +41,8 @@ def test_shards_and_local_workers_make_what_one_process_makes_and_it_is_found(
     assert "shard 2/2: 3,000 of 68,536" in capsys.readouterr().out
     assert len(list((caches[1] / "vectors").glob("[!.]*.npy"))) == 1
     main([str(profile), "--shard", "1/2"])
-    monkeypatch.setenv("CHR_CACHE", str(caches[2]))
-    main([str(profile), "--workers", "2"])
-    alone, *others = map(vectors, caches)
-    assert len(alone) == 4 and others == [alone, alone]
+    alone, shards = map(vectors, caches)
+    assert len(alone) == 4 and shards == alone
 
     class Never(HashEncoder):
         def encode(self, *_, **__):
@@ -57,15 +50,6 @@ def test_shards_and_local_workers_make_what_one_process_makes_and_it_is_found(
 
     store = corpus_store(load_profile(str(profile)).corpora)
     assert len(build_index(store, Never(4), progress=False)) == BLOCK_ROWS + 3000
-
-
-def test_a_worker_that_fails_is_named_and_the_same_command_goes_on(profile, tmp_path, monkeypatch):
-    monkeypatch.setenv("CHR_CACHE", str(tmp_path / "cache"))
-    profile.write_text(profile.read_text().replace("dim = 4", "dim = -1"))
-    command = [sys.executable, "-m", "lib.encode", str(profile), "--workers", "2"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    last = done.stderr.strip().splitlines()[-1]
-    assert done.returncode == 1 and "shard 1/2, 2/2 failed" in last and "the same command" in last
 
 
 def test_the_parts_of_a_shard_are_the_shard():
@@ -76,19 +60,12 @@ def test_the_parts_of_a_shard_are_the_shard():
     for wrong in ("0/2", "3/2", "1", "a/b", "1/", "-1/2"):
         with pytest.raises(ValueError, match="--shard is i/n"):
             read_shard(wrong)
-    for wrong in ("0", "two"):
-        with pytest.raises(ValueError, match="--workers is a number"):
-            main(["mini", "--workers", wrong])
 
 
-def test_workers_on_gpus_and_ray_that_is_missing_are_refused_with_what_to_do(monkeypatch):
+def test_ray_that_is_missing_is_refused_with_what_to_do(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install ray"):
         on_ray("mini", (1, 1))
-    on_cards = type("OnCards", (HashEncoder,), {"devices": ["cuda:0", "cuda:1"]})
-    monkeypatch.setattr("lib.encode.load_encoder", lambda *_, **__: on_cards())
-    with pytest.raises(ValueError, match="one process uses every GPU"):
-        main(["mini", "--workers", "2"])
 
 
 def test_actors_of_ray_make_the_same_files(profile, tmp_path, monkeypatch):

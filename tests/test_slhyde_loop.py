@@ -24,7 +24,7 @@ from lib.model_files import WEIGHTS
 from tests.tiny_models import NUMBERED, WORDS, save_bert, save_causal, save_sentence_model
 from tools import slhyde_loop
 from tools.causal import Causal, Penalised
-from tools.slhyde_loop import Run, train_loop, write_loop
+from tools.slhyde_loop import STAGES, Run, train_loop, write_stages
 from tools.training import WHOLE
 
 SETTINGS = """
@@ -91,6 +91,11 @@ def own_cache(home):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_CACHE", str(home / "cache"))
         yield
+
+
+def write_loop(file: Path) -> None:
+    """All stages of a loop's writer."""
+    write_stages(Run(file), STAGES, ["all"])
 
 
 def settings(home: Path, name: str, more: str = "") -> Path:
@@ -257,7 +262,7 @@ def test_settings_that_are_wrong_are_named(home, written):
     untitled.write_text('{"id": "a", "text": "fever"}\n')
     told = SETTINGS.format(home=home, name="none").replace("documents = 20", "documents = 1")
     file.write_text(told.replace("corpus.jsonl", untitled.name))
-    with pytest.raises(ValueError, match="query.txt names title, and a document has none"):
+    with pytest.raises(ValueError, match="query.txt names title, and no document has one"):
         write_loop(file)
 
 

@@ -23,12 +23,24 @@ from lib.search.index import DenseIndex
 from lib.studies.contradiction.labelled import NEAREST, LabelledPair, findings, scifact
 from lib.studies.contradiction.nli import HEAD
 from lib.studies.slhyde import tasks
-from lib.studies.slhyde.tasks import ADAPTER, NOT_FOUND, PASSAGES, TRAININGS, read_texts
+from lib.studies.slhyde.tasks import ADAPTER, NOT_FOUND, TRAININGS, read_texts
 from tests.tiny_models import NUMBERED, WORDS, save_bert, save_sentence_model, tiny_causal
-from tools import causal, slhyde_retriever, slhyde_writer, train_contradiction, training
+from tools import (
+    causal,
+    slhyde_loop,
+    slhyde_retriever,
+    slhyde_writer,
+    train_contradiction,
+    training,
+)
 from tools.causal import Sampling
+from tools.slhyde_loop import STAGES
 from tools.slhyde_retriever import RECIPES, MeanAnchorLoss, Training, examples_of, query_alone
+from tools.slhyde_writer import Laptop, write_hyde
 from tools.training import ByLength, Plan, fit
+
+DOCUMENTS_SHA256 = "55e6c914286f7748c2400538193509226adc09ece3bb796603cb14cd5eea4ae3"
+"""Of the 2,000 documents that SmolLM2 wrote about, which are not in the repository."""
 
 
 @pytest.fixture(scope="module")
@@ -387,64 +399,24 @@ def test_examples_are_queries_beside_their_passages_and_mined_negatives(small_co
 # SL-HyDE: the writer ------------------------------------------------------------------------------
 
 
-def test_the_stages_follow_each_other_and_are_not_run_twice(tmp_path, monkeypatch):
-    texts = {f"p{i}": " ".join(NUMBERED[i : i + 5]) for i in range(6)}
-    pages = [Passage(pid, "Hiccups", text, "medquad", {}) for pid, text in texts.items()]
-    encoder, tiny, opened = HashEncoder(), tiny_causal(), []
-    index = DenseIndex([encoder.encode(list(texts.values()), "article")], list(texts))
-    (tmp_path / "data" / "selflearn").mkdir(parents=True)
-    monkeypatch.setenv("CHR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(slhyde_writer.paths, "DATA", tmp_path / "data")
-    for name, value in {
-        "FOLDER": tmp_path / "data" / "selflearn",
-        "WITH_PASSAGES": 4,
-        "unlabelled": lambda: pages,
-        "sample": list,
-        "open_writer": lambda adapter=None: opened.append(adapter) or tiny,
-        "load_encoder": lambda _: encoder,
-        "build_index": lambda *_, **__: index,
-        "corpus_store": lambda _: None,
-        "ANSWERING": Sampling(6, temperature=1.0, top_p=0.9),
-    }.items():
-        monkeypatch.setattr(slhyde_writer, name, value)
-    with pytest.raises(FileNotFoundError, match=r"queries.jsonl.gz.*run: python -m tools"):
-        read_texts("queries")
-    slhyde_writer.write_queries()
-    slhyde_writer.write_passages()
-    rows = read_texts("passages")
-    assert [row["pid"] for row in rows] == ["p0", "p1", "p2", "p3"] and len(opened) == 2
-    assert all(len(row["passages"]) == PASSAGES for row in rows)
-    slhyde_writer.write_queries()
-    assert len(opened) == 2
-    path = tmp_path / "data" / "selflearn" / "passages.jsonl.gz"
-    before = path.read_bytes()
-    path.unlink()
-    slhyde_writer.write_passages()
-    assert path.read_bytes() == before
-
-
 def test_the_passage_that_finds_its_document_best_is_chosen():
     encoder = HashEncoder()
     texts = ["fever and pain", "heart", "kidney stones hurt", "drug dose"]
     index = DenseIndex([encoder.encode(texts, "article")], list("abcd"))
     queries = [{"pid": "c", "query": "heart"}, {"pid": "b", "query": "heart"}]
     passages = [["drug", "kidney stones hurt kidney", ""], ["heart", "heart", "drug"]]
-    first, second = slhyde_writer.chosen_rows(queries, passages, encoder, index)
+    first, second = slhyde_loop.chosen_rows(queries, passages, encoder, index)
     assert first["query_rank"] > 1 and first["ranks"][1] < first["ranks"][0]
     assert first["chosen"] == 1 and first["ranks"][2] == NOT_FOUND
     assert second["query_rank"] == 1 and second["chosen"] == 0
 
 
-def test_what_is_asked_and_what_is_kept_of_a_reply():
-    assert slhyde_writer.one_question("What is\ngout? It is ...", "Gout") == "What is gout?"
-    assert slhyde_writer.one_question("", "Gout") == "Gout"
-    page = Passage("x", "Hiccups", "long " * 99, "medquad", {})
-    example, _, last = slhyde_writer.asks_for_query(page)
-    assert "long" not in example["content"]
-    assert last["content"].count("long") == slhyde_writer.SHOWN_WORDS
+def test_what_is_kept_of_a_reply():
+    assert slhyde_loop.one_question("What is\ngout? It is ...", "Gout") == "What is gout?"
+    assert slhyde_loop.one_question("", "Gout") == "Gout"
     document = " ".join(f"word{i}" for i in range(60))
-    assert slhyde_writer.repeats("It is " + document[7 * 5 :], document)
-    assert not slhyde_writer.repeats(" ".join(document.split()[3:27]), document)
+    assert slhyde_loop.repeats("It is " + document[7 * 5 :], document, 25)
+    assert not slhyde_loop.repeats(" ".join(document.split()[3:27]), document, 25)
 
 
 # what is shipped ----------------------------------------------------------------------------------
@@ -478,20 +450,28 @@ def test_a_shipped_retriever_is_what_its_recipe_says():
         assert recipe.shuffled == ("shuffled" in name)
 
 
-def test_the_texts_that_are_shipped_fit_together_and_tuned_the_generator(monkeypatch):
+def test_the_texts_that_are_shipped_fit_together_and_are_what_their_settings_say(monkeypatch):
+    loop = Laptop().loop
     queries, passages, tuned = map(read_texts, ("queries", "passages", "tuned"))
-    assert len({row["pid"] for row in queries}) == len(queries) == tasks.DOCUMENTS
-    assert len(passages) == slhyde_writer.WITH_PASSAGES and len(tuned) == slhyde_writer.WITH_TUNED
+    assert len({row["pid"] for row in queries}) == len(queries) == tasks.DOCUMENTS == loop.documents
+    assert (len(passages), len(tuned)) == (loop.passages.first, loop.tuned.first)
+    assert {len(row["passages"]) for row in passages} == {tasks.PASSAGES} == {loop.passages.each}
     for rows in (passages, tuned):
         asked = [{"pid": row["pid"], "query": row["query"]} for row in rows]
         assert asked == queries[: len(rows)]
     assert all(row["chosen"] == int(np.argmin(row["ranks"])) for row in passages)
     for dataset in ("scifact", "bioasq"):
         assert len(read_texts(f"hyde-{dataset}")) == 2 * slhyde_writer.TEST_QUERIES
-    trained = []
-    monkeypatch.setattr(slhyde_writer, "fit", lambda *_, **settings: trained.append(settings))
-    slhyde_writer.tune_generator()
-    assert not trained  # the shipped generator learnt from just these passages
+    # No stage is run again: each file was made with the settings of today.
+    few = dict.fromkeys(["x"], slhyde_loop.Document(Passage("x", "", "", "", {}), ""))
+    again = []
+    monkeypatch.setattr(Laptop, "sample", few)
+    monkeypatch.setattr(slhyde_loop, "sha256_bytes", lambda _: DOCUMENTS_SHA256)
+    monkeypatch.setattr(slhyde_loop, "write_jsonl_gz", lambda *_: again.append("texts"))
+    monkeypatch.setattr(slhyde_loop, "fit", lambda *_, **__: again.append("generator"))
+    for name, stage in (*STAGES.items(), ("hyde", write_hyde)):
+        stage(Laptop())
+        assert not again, name
     card = model_files.read_card(ADAPTER)
-    assert card["rank"] == slhyde_writer.PLAN.rank
+    assert card["rank"] == loop.generator.rank
     assert np.mean(card["losses"][-5:]) < np.mean(card["losses"][:5])

@@ -2,7 +2,7 @@
 
 A server does not say how likely a given text is, and cannot be fine-tuned. So perplexities (RAG2)
 and the tuned generator (SL-HyDE) use transformers: the bundled SmolLM2 from its GGUF file, or any
-model of the hub or a folder, each with a LoRA adapter if there is one.
+model of the hub or a folder.
 """
 
 from __future__ import annotations
@@ -48,24 +48,19 @@ class Penalised(Sampling):
     presence_penalty: float = 0.0
 
 
-def open_causal(
-    name: str = BUNDLED, adapter: Path | None = None, device: str | None = None
-) -> Causal:
+def open_causal(name: str = BUNDLED, device: str | None = None) -> Causal:
     """The model called ``name``, to be asked; on a GPU where there is one (then in bfloat16)."""
     import torch
 
-    from lib.model_files import merged, pack_linear_layers
+    from lib.model_files import pack_linear_layers
 
     model, tokenizer = plain_causal(name)
-    if adapter:
-        model = merged(model, adapter)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cpu":
         pack_linear_layers(model.get_decoder())
     else:
         model = model.to(device, torch.bfloat16)
-    label = f"{name}+{adapter.name}" if adapter else name
-    return Causal(label, model, tokenizer)
+    return Causal(name, model, tokenizer)
 
 
 class Causal:

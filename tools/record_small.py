@@ -3,7 +3,6 @@
     python -m tools.record_small rationales
     python -m tools.record_small long-answers [--filter NAME|none] [--share .25]
     python -m tools.record_small open-questions
-    python -m tools.record_small lesson
 
 A model that is shown a passage repeats it. A packed recording holds the place of copied words in
 place of them, and requests by their keys alone; ``lib.studies.rag2.writers`` replays it.
@@ -12,21 +11,16 @@ place of them, and requests by their keys alone; ``lib.studies.rag2.writers`` re
 from __future__ import annotations
 
 import argparse
-import ast
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-import nbformat
-
 from lib.base.files import atomic_write, canonical_json, read_jsonl, write_jsonl_gz
-from lib.base.paths import RECORDINGS, ROOT, shown
+from lib.base.paths import RECORDINGS, shown
 from lib.data.store import PassageStore
 from lib.embed import load_encoder
 from lib.index_build import corpus_store
 from lib.llm.chat import ChatModel, Message, Reply
-from lib.llm.connect import connect
-from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder, recording_key
 from lib.llm.small_model import small_model
 from lib.open_retriever import open_retriever
@@ -164,26 +158,10 @@ def record_open_questions() -> None:
     record(open_questions.RECORDING, ask, corpus_store(["medquad"]), given)
 
 
-def record_lesson() -> None:
-    """SmolLM2's passage for the question that stands in notebook 11, on the field that does."""
-    book = nbformat.read(ROOT / "notebooks" / "11_self_learning_hyde.ipynb", 4)
-    (cell,) = [c.source for c in book.cells if "parameters" in c.metadata.get("tags", [])]
-    given = {
-        node.targets[0].id: ast.literal_eval(node.value)
-        for node in ast.parse(cell).body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    messages = load_prompt("lesson_passage").messages(
-        domain=given["domain"], question=given["question"]
-    )
-    with connect("record:data/recordings/smollm2-lesson.jsonl=small") as llm, llm.tag("lesson"):
-        llm.generate(messages, temperature=0.7, max_tokens=300)
-
-
 def main() -> None:
     """Record what is named."""
     parser = argparse.ArgumentParser(prog="python -m tools.record_small")
-    parser.add_argument("what", choices=["rationales", "long-answers", "open-questions", "lesson"])
+    parser.add_argument("what", choices=["rationales", "long-answers", "open-questions"])
     parser.add_argument("--filter", default=long_answers.FILTER, help='a filter\'s name, or "none"')
     parser.add_argument("--share", type=float, default=long_answers.SHARE)
     given = parser.parse_args()
@@ -191,8 +169,6 @@ def main() -> None:
         record_rationales()
     elif given.what == "open-questions":
         record_open_questions()
-    elif given.what == "lesson":
-        record_lesson()
     else:
         record_long_answers(given.filter, given.share)
 

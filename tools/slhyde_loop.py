@@ -9,13 +9,15 @@ has the paper's values, ``Loop`` says what each setting is. Everything lies in t
 the texts of each stage, ``generator`` (the writer's adapter), ``retriever`` (an adapter, or the
 whole model) and ``encoder``, a model of sentence-transformers that is the tuned retriever, with its
 prompts. A stage whose file is there, made with the same settings, is not run again; one that was
-killed goes on. What this project ships was made by ``slhyde_writer`` and ``slhyde_retriever`` with
-settings of their own. Source: Li et al., AutoMIR, arXiv:2410.20050, sections 3.3 and 5.1.
+killed goes on. ``slhyde_laptop.toml`` is the loop of what this project ships, whose retrievers
+``slhyde_retriever`` trains beside their controls. Source: Li et al., AutoMIR, arXiv:2410.20050,
+sections 3.3 and 5.1.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import sys
 import tomllib
@@ -25,6 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lib.base import paths
@@ -45,17 +48,22 @@ from lib.llm.prompts import Prompt, load_prompt
 from lib.model_files import CARD, WEIGHTS, base_folder, merged, read_card
 from lib.search.choose import open_dense
 from lib.search.index import DenseIndex
-from lib.search.vectors import encode_cached
-from lib.studies.slhyde.tasks import CORPUS, unlabelled
-from tools.causal import BUNDLED, Causal, Penalised, plain_causal
-from tools.slhyde_writer import PROMPTS, Chat, Rows, chosen_rows, one_question, repeats, write_all
-from tools.training import WHOLE, Plan, base_digest, fit, write_card
+from lib.search.vectors import encode_cached, encode_small
+from lib.studies.slhyde.tasks import CORPUS, NOT_FOUND, unlabelled
+from tools.causal import BUNDLED, Causal, Penalised, Sampling, in_batches, plain_causal
+from tools.training import WHOLE, Plan, base_digest, fit, multiplies_bf16, write_card
+
+PROMPTS = paths.ROOT / "lib" / "studies" / "slhyde" / "prompts"
+
+Rows = list[dict[str, Any]]
+Chat = list[dict[str, str]]
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 class Drawn(BaseModel):
-    """How texts are drawn: as ``tools.causal.Penalised``, and ``batch`` chats at a time."""
+    """How texts are drawn: as ``tools.causal.Penalised``, ``batch`` chats at a time; for how many
+    queries, the ``first`` (0: all)."""
 
     model_config = _STRICT
     temperature: float
@@ -65,11 +73,13 @@ class Drawn(BaseModel):
     presence_penalty: float = 0.0
     max_tokens: int = 512
     batch: int = Field(24, ge=1)
+    first: int = Field(0, ge=0)
 
     @property
-    def sampling(self) -> Penalised:
-        """As a writer takes it."""
-        return Penalised(**self.model_dump(include={*Penalised.__dataclass_fields__}))
+    def sampling(self) -> Sampling:
+        """As a writer takes it; draws depend on which class it is."""
+        kind = Penalised if self.presence_penalty else Sampling
+        return kind(**self.model_dump(include={*kind.__dataclass_fields__}))
 
 
 class Queries(Drawn):
@@ -149,7 +159,8 @@ class Loop(BaseModel):
     ``documents`` of ``least_characters`` or more are drawn from it. ``pool``: where ranks are
     counted and negatives found, among these ("sample", as in the paper) or in the whole "corpus".
     ``prompts``: a folder with ``query.txt``, ``passage.txt``, ``passage_from_document.txt`` and
-    ``examples.jsonl``. ``shown_tokens``: how much of a document a writer is shown.
+    ``examples.jsonl``. ``shown_tokens``: how much of a document a writer is shown; or so
+    many ``shown_words``.
     """
 
     model_config = _STRICT
@@ -159,6 +170,7 @@ class Loop(BaseModel):
     pool: str = Field("sample", pattern="^(sample|corpus)$")
     prompts: Path = PROMPTS
     shown_tokens: int = Field(1024, ge=1)
+    shown_words: int = Field(0, ge=0)
     out: Path
     seed: int = 0
     queries: Queries
@@ -192,6 +204,7 @@ class Run:
         except ValidationError as error:
             raise ValueError(f"{file}: {first_error(error)}") from None
         self.out = paths.ROOT / self.loop.out
+        self.generator, self.work = self.out / "generator", self.out / "batches"
         self.prompts = paths.existing(self.loop.prompts)
         self.out.mkdir(parents=True, exist_ok=True)
 
@@ -272,31 +285,39 @@ class Run:
         path = self._file(name)
         told = [[pid, document.text] for pid, document in self.sample.items()]
         behind["documents"] = sha256_bytes(canonical_json(told).encode())
-        behind["shown_tokens"] = self.loop.shown_tokens
+        behind["shown"] = [self.loop.shown_tokens, self.loop.shown_words]
         manifest = read_manifest(path)
-        if manifest and manifest["settings"] == behind:
+        if manifest and behind.items() <= manifest["settings"].items():
             return
         rows = make()
         write_jsonl_gz(path, rows)
         write_manifest(path, rows=len(rows), settings=behind)
 
     def write(self, writer: Causal, asked: Sequence[Chat], how: Drawn, seed: int = 0) -> list[str]:
-        """One text a chat; finished batches are kept in ``out``."""
-        work = self.out / "batches"
-        work.mkdir(exist_ok=True)
-        return write_all(writer, asked, how.sampling, self.loop.seed + seed, work, how.batch)
+        """One text a chat; finished batches are kept."""
+        self.work.mkdir(exist_ok=True)
+        sampling, seed = how.sampling, self.loop.seed + seed
+        return in_batches(
+            f"{writer.name}, {sampling}, seed {seed}",
+            asked,
+            [len(writer.prompt_tokens(chat)) for chat in asked],
+            lambda chats: writer.write(chats, sampling, seed),
+            self.work,
+            how.batch,
+        )
 
     def asks(self, prompt: str, **values: str) -> Chat:
         """A prompt of the loop's folder with those of the values that it names.
 
-        ValueError where it names an empty one: a title, for a corpus without titles.
+        ValueError where it names a title, and no document of the sample has one.
         """
         template = load_prompt(prompt, self.prompts)
         given = {name: value for name, value in values.items() if names(template, name)}
-        if empty := [name for name, value in given.items() if not value]:
+        titles = (document.passage.title for document in self.sample.values())
+        if given.get("title") == "" and not any(titles):
             raise ValueError(
-                f"{self.prompts / prompt}.txt names {empty[0]}, and a document has none. Next: "
-                f"prompts without it, in a folder that {self.file} names"
+                f"{self.prompts / prompt}.txt names title, and no document has one. Next: prompts "
+                f"without it, in a folder that {self.file} names"
             )
         return template.messages(**given)
 
@@ -306,9 +327,12 @@ class Run:
 
     def shown(self, document: Document, writer: Causal) -> dict[str, str]:
         """Title and text of a document as a writer is shown them."""
-        tokens = writer.text_tokens(document.passage.text)[: self.loop.shown_tokens]
-        whole = len(tokens) < self.loop.shown_tokens
-        text = document.passage.text if whole else writer.tokenizer.decode(tokens)
+        text = document.passage.text
+        tokens = writer.text_tokens(text)[: self.loop.shown_tokens]
+        if self.loop.shown_words:
+            text = " ".join(text.split()[: self.loop.shown_words])
+        elif len(tokens) == self.loop.shown_tokens:
+            text = writer.tokenizer.decode(tokens)
         return {"title": document.passage.title, "text": text}
 
     def _file(self, name: str) -> Path:
@@ -326,21 +350,81 @@ def model_called(name: str) -> str:
 
 
 def open_writer(name: str, adapter: Path | None = None) -> Causal:
-    """A causal model, in bfloat16 on a GPU where there is one; its name has the hash of its files.
+    """A causal model, on a GPU where there is one; its name has the hashes of its files.
 
-    An adapter stays beside the weights: added to weights of 16 bits, a small change would be lost.
+    In bfloat16 where that is multiplied: a processor then writes 1.6 times as fast. On a GPU an
+    adapter stays beside the weights: added to weights of 16 bits, a small change would be lost.
     """
     import torch
     from peft import PeftModel
 
     on_card = torch.cuda.is_available()
-    name = model_called(name)
-    model, tokenizer = plain_causal(name, "bfloat16" if on_card else "float32")
+    name, precision = model_called(name), "bfloat16" if multiplies_bf16() else "float32"
+    model, tokenizer = plain_causal(name, precision if on_card else "float32")
     label = f"{name} {base_digest(Plan(name, 'chats'))}"
     if adapter:
-        model = PeftModel.from_pretrained(model, str(adapter)).eval()
-        label += f"+{sha256_file(adapter / WEIGHTS)[:16]}"
-    return Causal(label, model.to("cuda") if on_card else model, tokenizer)
+        beside = PeftModel.from_pretrained if on_card else merged
+        model = beside(model, adapter)
+        label += f"+{adapter.name} {sha256_file(adapter / WEIGHTS)[:16]}"
+    model = model.eval().to("cuda" if on_card else "cpu", getattr(torch, precision))
+    return Causal(f"{label}, {precision}", model, tokenizer)
+
+
+# what is kept of replies --------------------------------------------------------------------------
+
+
+def one_question(reply: str, title: str) -> str:
+    """What was asked, up to the first question mark; an empty reply is the document's title."""
+    asked = re.match(r"[^?？]*[?？]?", reply)[0]
+    return " ".join(asked.split()) or title
+
+
+def repeats(passage: str, document: str, least: int) -> bool:
+    """Whether a passage has ``least`` or more words in a row of the document it was written from.
+
+    Case and punctuation do not count.
+    """
+    return not runs_of(passage, least).isdisjoint(runs_of(document, least))
+
+
+def runs_of(text: str, length: int) -> set[tuple[str, ...]]:
+    """All ``length`` words in a row of a text, whatever their case and punctuation."""
+    words = re.findall(r"\w+", text.casefold())
+    return {tuple(words[i : i + length]) for i in range(len(words) - length + 1)}
+
+
+def chosen_rows(
+    queries: Sequence[Mapping[str, str]],
+    passages: Sequence[Sequence[str]],
+    encoder: Encoder,
+    index: DenseIndex,
+) -> Rows:
+    """The rows of ``passages.jsonl.gz``: each query with its passages, ranks, and which is chosen.
+
+    A rank is that at which the query's own document is found, from 1, or ``NOT_FOUND``. Query and
+    passage search together as the mean of their vectors (equation 8), not brought to length 1
+    again; chosen is the first with the smallest rank. An empty passage finds nothing.
+    """
+    own = np.array([row["pid"] for row in queries])[:, None]
+
+    def ranks_of(vectors: np.ndarray) -> np.ndarray:
+        hits = index.search(vectors, NOT_FOUND).ids == own
+        return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1, NOT_FOUND)
+
+    asked = encode_small([row["query"] for row in queries], encoder, "query")
+    alone = ranks_of(asked)
+    columns = []
+    for texts in zip(*passages, strict=True):
+        written = encode_small([text or "nothing" for text in texts], encoder, "article")
+        is_empty = np.array([not text for text in texts])
+        columns.append(np.where(is_empty, NOT_FOUND, ranks_of((asked + written) / 2)))
+    together = np.column_stack(columns)
+    rows = []
+    for row, texts, ranks, rank in zip(queries, passages, together, alone, strict=True):
+        made = {"pid": row["pid"], "query": row["query"], "passages": list(texts)}
+        made |= {"ranks": ranks.tolist(), "query_rank": int(rank), "chosen": int(ranks.argmin())}
+        rows.append(made)
+    return rows
 
 
 # the writer's stages ------------------------------------------------------------------------------
@@ -373,7 +457,7 @@ def write_passages(run: Run) -> None:
     how = run.loop.passages
 
     def make() -> Rows:
-        queries = run.rows("queries")
+        queries = run.rows("queries")[: how.first or None]
         documents = [run.sample[row["pid"]] for row in queries]
         writer = open_writer(how.model)
         asked = [
@@ -409,21 +493,20 @@ def tune_generator(run: Run) -> None:
     plan = run.loop.generator.plan(model_called(run.loop.passages.model), "chats", run.loop.seed)
     told = {"data_sha256": run.hash_of("passages")}
     told |= {"prompts_sha256": run.prompt_hashes("passage.txt")["passage.txt"]}
-    out = run.out / "generator"
-    if _trained(out, asdict(plan) | told):
+    if _trained(run.generator, asdict(plan) | told):
         return
     chosen = [(row["query"], row["passages"][row["chosen"]]) for row in rows]
     examples = {
         "messages": [run.asks("passage", query=query) for query, reply in chosen if reply],
         "reply": [reply for _, reply in chosen if reply],
     }
-    fit(plan, examples, out, work=run.out / "train", data=str(run.loop.corpus), **told)
+    fit(plan, examples, run.generator, work=run.work, data=str(run.loop.corpus), **told)
 
 
 def write_tuned(run: Run) -> None:
     """A passage by the tuned generator for each query, which is all it is shown (equation 7)."""
     how = run.loop.tuned
-    adapter = run.out / "generator"
+    adapter = run.generator
     if not (adapter / CARD).exists():
         raise FileNotFoundError(
             f"{adapter} has no adapter; run: "
@@ -431,7 +514,7 @@ def write_tuned(run: Run) -> None:
         )
 
     def make() -> Rows:
-        queries = run.rows("queries")
+        queries = run.rows("queries")[: how.first or None]
         asked = [run.asks("passage", query=row["query"]) for row in queries]
         texts = run.write(open_writer(run.loop.passages.model, adapter), asked, how)
         return [row | {"passage": text} for row, text in zip(queries, texts, strict=True)]
@@ -455,15 +538,16 @@ STAGES: Mapping[str, Callable[[Run], None]] = {
 """What a writer does, in this order."""
 
 
-def write_loop(file: Path, stages: Sequence[str] = ("all",)) -> None:
-    """The writer's stages that are named, or all. ValueError where none of them is the loop's."""
-    run = Run(file)
-    chosen = [name for name in STAGES if name in stages or "all" in stages]
+def write_stages(
+    run: Run, stages: Mapping[str, Callable[[Run], None]], named: Sequence[str]
+) -> None:
+    """Those of the stages that are named, or all. ValueError where none of them is the loop's."""
+    chosen = [name for name in stages if name in named or "all" in named]
     if not chosen:
-        raise ValueError(f"a loop's stages are {', '.join(STAGES)}: lib.beir searches and measures")
+        raise ValueError(f"a loop's stages are {', '.join(stages)}: lib.beir searches and measures")
     for name in chosen:
         print(name, flush=True)
-        STAGES[name](run)
+        stages[name](run)
 
 
 def command(work: Callable[..., Any], *given: Any) -> Any:
@@ -512,36 +596,24 @@ def examples_of(run: Run) -> dict[str, list[str]]:
     return made | {f"negative_{i}": column for i, column in enumerate(columns, 1)}
 
 
-def loss_of(how: Retrieving) -> Callable[[Any], Any]:
-    """The loss that the retriever is trained by, as ``fit`` takes it."""
-    from sentence_transformers.sentence_transformer.losses import (
-        CachedMultipleNegativesRankingLoss,
-        MultipleNegativesRankingLoss,
-    )
-
-    from tools.slhyde_retriever import SCALE, MeanAnchorLoss, without_dropout
-
-    def query_alone(model: Any) -> Any:
-        if not how.dropout:
-            without_dropout(model)
-        if not how.at_once:
-            return MultipleNegativesRankingLoss(model, scale=SCALE)
-        return CachedMultipleNegativesRankingLoss(model, scale=SCALE, mini_batch_size=how.at_once)
-
-    return MeanAnchorLoss if how.with_passage else query_alone
-
-
 def train_loop(file: Path) -> Path:
     """Tune the retriever; the folder of the whole encoder, which ``lib.beir`` reads as "st:..."."""
+    from tools.slhyde_retriever import MeanAnchorLoss, query_alone
+
     run = Run(file)
     how = run.loop.retriever
     plan = how.plan(how.base, "texts", run.loop.seed)
+
+    def alone(model: Any) -> Any:
+        return query_alone(model, how.dropout > 0, how.at_once)
+
     examples = examples_of(run)
     told = {"data_sha256": sha256_bytes(canonical_json(examples).encode())}
     out = run.out / "retriever"
     if not _trained(out, asdict(plan) | told):
         about = {"data": str(run.loop.corpus), "negatives": f"{how.negatives} mined"}
-        fit(plan, examples, out, loss_of(how), run.out / "train", **about, **told)
+        loss = MeanAnchorLoss if how.with_passage else alone
+        fit(plan, examples, out, loss, run.out / "train", **about, **told)
     return _whole_encoder(run, out)
 
 
@@ -571,4 +643,5 @@ def _trained(out: Path, behind: Mapping[str, Any]) -> bool:
         return False
     card = read_card(out)
     plain = {key: list(v) if isinstance(v, tuple) else v for key, v in behind.items()}
-    return {key: card.get(key) for key in plain} == plain
+    # What a card does not say is not compared: it may be older than that setting.
+    return {key: card.get(key, value) for key, value in plain.items()} == plain

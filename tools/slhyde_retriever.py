@@ -22,7 +22,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MultipleNegativesRankingLoss,
+)
 from torch import Tensor, nn
 
 from lib.base import paths
@@ -197,15 +200,18 @@ def without_dropout(model: nn.Module) -> None:
             module.p = 0.0
 
 
-def query_alone(model: Any) -> MultipleNegativesRankingLoss:
+def query_alone(model: Any, dropout: bool = False, at_once: int = 0) -> Any:
     """Equation 6. Columns: query, its passage, negatives.
 
     Of all passages in a batch, the others' and the mined ones, a query is to be nearest to its own
     by the cosine. The paper trains on (query, written passage; document); its released code has
-    that branch commented out and takes the query alone.
+    that branch commented out and takes the query alone. ``at_once``: texts in memory together.
     """
-    without_dropout(model)
-    return MultipleNegativesRankingLoss(model, scale=SCALE)
+    if not dropout:
+        without_dropout(model)
+    if not at_once:
+        return MultipleNegativesRankingLoss(model, scale=SCALE)
+    return CachedMultipleNegativesRankingLoss(model, scale=SCALE, mini_batch_size=at_once)
 
 
 class MeanAnchorLoss(nn.Module):

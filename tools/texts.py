@@ -55,7 +55,7 @@ from tools.annotation import (
 )
 from tools.judging import find_words, gets_control, wrong_option
 from tools.pools import TURNED, to_turn, turned
-from tools.slhyde_writer import runs_of
+from tools.slhyde_loop import runs_of
 
 AUTHOR = (
     "a large language model, by this project's prompts, up to 60 requests in a conversation; not "

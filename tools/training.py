@@ -82,7 +82,7 @@ def fit(
     """
     started = time.monotonic()
     base = base_digest(plan)
-    bf16 = plan.reads != "chats" and _multiplies_bf16()
+    bf16 = plan.reads != "chats" and multiplies_bf16()
     columns = {name: list(column) for name, column in examples.items()}
     settled = [asdict(plan), base, bf16, loss.__name__ if loss else "", columns]
     key = sha256_bytes(canonical_json(settled).encode())[:16]
@@ -130,7 +130,7 @@ def _folder(plan: Plan) -> Path:
     return model_folder(plan.base) if plan.reads == "chats" else base_folder(plan.base)
 
 
-def _multiplies_bf16() -> bool:
+def multiplies_bf16() -> bool:
     """Whether the processor multiplies bfloat16 itself; emulated it would be slower."""
     import torch
 

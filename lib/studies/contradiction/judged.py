@@ -5,7 +5,7 @@ by the first part of a pool's name: ``mini`` (evidence-mini, every pair of abstr
 ``query`` (60 stated queries of ``open``, every pair among the seven abstracts nearest to each),
 ``near`` (abstracts of ``open`` drawn by period, each with its nearest neighbour) and ``real`` (60
 questions of the real sample, the pairs within the top five of each of three arms). All draws follow
-the hash of an id, so nothing was hand-picked. ``tools.pools`` drew, ``tools.judging`` asked.
+the hash of an id, so nothing was hand-picked. ``tools.judging`` asked.
 
 Judged contradiction carries a result only if kappa of *disagree* between the passes is at least .6
 and planted errors are at most .05: that is read before any result is. A table of ``pairs`` is
