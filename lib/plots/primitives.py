@@ -339,8 +339,8 @@ def _curve_panel(axis, rows: pd.DataFrame, line: str, x: str, name: str) -> list
             axis.axhline(level, color=colour, lw=1.2, ls="--", label=label)
             ends.append((right, level, label, colour))
         else:
-            few = len(group) < 0.75 * rows[x].nunique()
-            marker = "s^Dv"[place % 4] if few else ""
+            few = x == "lambda" and len(group) < 0.75 * rows[x].nunique()
+            marker = {"chr+rotation": "s", "chr+stranger": "^"}.get(key, "D") if few else ""
             ends.append(draw_line(axis, group, x, colour, label, marker))
     axis.set_title(f"{name}, {count_label(rows['n'])}" if name else "", pad=13)
     return ends
