@@ -152,7 +152,7 @@ def test_questions_that_nobody_recorded_are_not_run(in_notebooks, tmp_path, caps
 
 @pytest.mark.mirror
 def test_every_notebook_that_asks_real_questions_ends(mirror, in_notebooks, capsys):
-    for name in (*GRID, "10", "13"):
+    for name in (*GRID, "10", "13", "20"):
         assert "LIMIT=1" in executed(name, profile="open", limit=1)
     executed("04", profile="open", limit=1, k=9)  # not all that is found is judged
     assert "NOT RUN with LIMIT=1" in capsys.readouterr().out

@@ -203,10 +203,9 @@ def test_an_axis_of_shares_is_in_percent_and_one_of_differences_in_points():
 
 def test_an_axis_of_differences_says_what_its_sides_mean():
     table = differences(panel=["one", "two", "one", "two"])
-    each = {"one": "← worse · better →", "two": "← better · worse →"}
-    for sides, said in ((each, list(each.values())), ("← less", ["← less"] * 2), ("", ["", ""])):
+    for sides in ("← worse · better →", ""):
         figure = plots.plot_differences(table, "x", sides=sides)
-        assert [axis.get_xlabel() for axis in figure.axes] == said
+        assert [axis.get_xlabel() for axis in figure.axes] == [sides, sides]
 
 
 def test_what_a_figure_of_methods_compares_is_in_colour_and_the_rest_grey():

@@ -139,7 +139,8 @@ def show(
 def _texts_left(texts: pd.DataFrame) -> str:
     """The table in HTML: texts to the left, numbers to the right, where Jupyter has all of them."""
     left = [not texts.iloc[:, place].map(_is_number).all() for place in range(texts.shape[1])]
-    head, body = texts.to_html().split("<tbody>")
+    page = re.sub(r"(?<=\d) %", "\u00a0%", texts.to_html())  # no line ends between the two
+    head, body = page.split("<tbody>")
     if texts.columns.nlevels == 1:
         head = _to_the_left("th", head, [True] * texts.index.nlevels + left)
     body = _to_the_left("td", _to_the_left("th", body, [True]), left)

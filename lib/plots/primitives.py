@@ -124,17 +124,17 @@ def plot_differences(
     table: pd.DataFrame,
     xlabel: str,
     title: str = "",
-    sides: str | Mapping[str, str] = "",
+    sides: str = "",
     numbers: bool = False,
 ):
     """Paired differences around zero: columns ``label, difference, low, high, n``.
 
     Without ``label`` a row is called by its ``arm`` and ``baseline``. A column ``panel`` sets
-    differences side by side on one scale. ``sides`` says under the axis what left and right of zero
-    mean, for all panels or for each. A colour is a verdict: that of ``verdict``, else what
-    ``p_holm`` leaves. A row with neither is exploratory, and grey: nothing is concluded from it. A
-    column ``accent`` has colours for those that the title speaks of instead.
-    Differences of fewer than six questions have no interval.
+    differences side by side on one scale. ``sides`` says under each axis what left and right of
+    zero mean. A colour is a verdict: that of ``verdict``, else what ``p_holm`` leaves. A row with
+    neither is exploratory, and grey: nothing is concluded from it. A column ``accent`` has colours
+    for those that the title speaks of instead. ``numbers`` as for ``plot_dots``. Differences of
+    fewer than six questions have no interval.
     """
     if table.empty:
         return nothing_drawn(xlabel)
@@ -155,10 +155,8 @@ def plot_differences(
     below = f"{xlabel}\n{bars}{count_label(table['n'])}{alone}"
     looks = {"xlim": None, "together": True, "numbers": numbers}
     figure = plot_dots(rows, title, below, levels={"": 0.0}, **looks)
-    panels = _order(rows.dropna(subset="value")["panel"])
-    for axis, panel in zip(figure.axes, panels, strict=False):
-        means = sides if isinstance(sides, str) else sides[panel]
-        axis.set_xlabel(means, fontsize=SMALL)
+    for axis in figure.axes:
+        axis.set_xlabel(sides, fontsize=SMALL)
     return figure
 
 
@@ -341,8 +339,8 @@ def _curve_panel(axis, rows: pd.DataFrame, line: str, x: str, name: str) -> list
             axis.axhline(level, color=colour, lw=1.2, ls="--", label=label)
             ends.append((right, level, label, colour))
         else:
-            few = len(group) < 0.75 * rows[x].nunique()
-            marker = "s^Dv"[place % 4] if few else ""
+            few = x == "lambda" and len(group) < 0.75 * rows[x].nunique()
+            marker = {"chr+rotation": "s", "chr+stranger": "^"}.get(key, "D") if few else ""
             ends.append(draw_line(axis, group, x, colour, label, marker))
     axis.set_title(f"{name}, {count_label(rows['n'])}" if name else "", pad=13)
     return ends
