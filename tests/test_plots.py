@@ -346,10 +346,7 @@ def test_a_cost_that_nobody_measured_is_no_point():
 
 def test_titles_follow_their_tables():
     assert moved(0.31, 0.16) == "falls from 0.31 to 0.16"
-<<<<<<< HEAD
     assert moved(0.311, 0.161, percent=True) == "falls from 31.1 % to 16.1 %"
-=======
->>>>>>> 646093965b92cc08ca62c1989e68bc6ce9961b3b
     assert moved(0.15, 0.517, percent=True) == "rises from 15.0 % to 51.7 %"
     table = curves(chr=9, **{"chr+rotation": 9, "max": 9})
     turned = "the same turn away from another mimic leaves 50.0\u00a0%"
