@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pandas as pd
 import pytest
@@ -20,8 +21,27 @@ from lib.studies.contradiction.judged import ARMS, judged_tables
 from lib.studies.contradiction.labelled import judged_pairs, with_sentences
 from lib.studies.contradiction.nli import load_backend
 from lib.studies.real.quality import LEAST_KAPPA, MOST_ERRORS
-from tools.judging import REASONS
-from tools.pools import Plant, mini_pools
+
+REASONS = ("opposite", "population", "dose", "outcome", "design", "time")
+"""Why two texts disagree, as the judge was asked."""
+
+
+class Plant(NamedTuple):
+    """A row of ``PLANTS``."""
+
+    kind: str
+    pool: str
+    a: str
+    b: str
+    must: str
+
+
+def mini_pairs() -> list[tuple[str, str, str]]:
+    """Every pair of abstracts of evidence-mini on one topic of a medicine, with its pool."""
+    topics = defaultdict(list)
+    for abstract in load_evidence("evidence-mini"):
+        topics[f"mini/{abstract.medicine}, {abstract.topic}"].append(abstract.id)
+    return [(pool, *pair) for pool, ids in topics.items() for pair in combinations(sorted(ids), 2)]
 
 
 def test_the_first_year_belongs_to_a_period():
@@ -106,10 +126,9 @@ def test_what_people_and_writers_said_stands_beside_what_the_judge_says():
     assert table["value"].to_dict() == {"agree": 0.75, "disagree": 0.25}
 
     rows, stance = [], {e.id: e.meta["stance"] for e in load_evidence("evidence-mini")}
-    for pool in mini_pools():
-        for a, b in pool.pairs:
-            apart = {stance[a], stance[b]} == {"for", "against"}
-            rows.append(row(pool.name, a, b, stance="disagree" if apart else "agree"))
+    for pool, a, b in mini_pairs():
+        apart = {stance[a], stance[b]} == {"for", "against"}
+        rows.append(row(pool, a, b, stance="disagree" if apart else "agree"))
     table = judged.stances(pairs_of(*rows)).set_index(["check", "label"])["value"]
     assert table["evidence-mini, opposite stances", "disagree"] == 1
     assert table["evidence-mini, one stance", "disagree"] == 0
@@ -263,5 +282,5 @@ def test_the_committed_labels_make_every_table(tmp_path, monkeypatch):
     wanted = {"mini": 340, "query": 1260, "near": 340}
     assert {group: n[group, "same"] for group in wanted} == wanted
     periods = made["contradiction_periods"].set_index("period")["n"]
-    read = {i for pool in mini_pools() for pair in pool.pairs for i in pair}
+    read = {i for _, *pair in mini_pairs() for i in pair}
     assert periods["all"] == periods.drop("all").sum() == len(read)

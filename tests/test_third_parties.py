@@ -20,7 +20,7 @@ from lib.datasets import load_real
 from lib.studies.contradiction.evidence import load_evidence
 from lib.studies.real.quality import read_control_items
 from tests.committed import committed
-from tools.pools import TURNED
+from tools.texts import TURNED
 
 pytestmark = pytest.mark.mirror
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import combinations
 
 import pytest
 
 from lib.base.files import read_jsonl
-from lib.data.judgments import read_judgments, read_pair_judgments
+from lib.data.judgments import read_judgments
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question
-from lib.llm.chat import ScriptedChat, tag
+from lib.llm.chat import tag
 from lib.llm.recorder import Recorder
 from lib.methods.hyde import HyDE
-from lib.studies.contradiction.judged import IN_POOLS
 from lib.studies.real import expansions
-from tools import judging, pools, texts
+from tools import judging, texts
 from tools.annotation import (
     EmptyRecording,
     give,
@@ -33,13 +31,8 @@ from tools.judging import (
     evidence_labels,
     evidence_sheet,
     evidence_sheets,
-    pair_labels,
-    pair_sheet,
-    pair_sheets,
-    with_pair_controls,
     wrong_option,
 )
-from tools.pools import Pool
 
 OPTIONS = {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}
 QUESTIONS = [
@@ -219,7 +212,7 @@ def test_evidence_is_judged_twice_and_by_itself_and_never_given_out_again(tmp_pa
         )
 
     answer_all(desk, labels)
-    new, waiting = judging.take("evidence", "first", desk, path)
+    new, waiting = judging.take("first", desk, path)
     assert (new, waiting) == (sum(len(sheet["items"]) for sheet in sheets), [])
     second, single = judging.again_sheets(sheets, by_id)
     again = {(sheet["qid"], item) for sheet in second for item in sheet["items"]}
@@ -227,95 +220,5 @@ def test_evidence_is_judged_twice_and_by_itself_and_never_given_out_again(tmp_pa
     single += [evidence_sheet("single", q, {"p1": "Crystals of urate in it."}) for q in QUESTIONS]
     judging.give_evidence(single, "single", by_id, desk)
     answer_all(desk, labels)
-    assert judging.take("evidence", "single", desk, path)[0] == len(single)
+    assert judging.take("single", desk, path)[0] == len(single)
     assert evidence_sheets(QUESTIONS, wanted, store, {}) == ([], [])
-
-
-# pairs --------------------------------------------------------------------------------------------
-
-TEXTS = {i: f"Drug {i} was given. It helped {n} of ten." for n, i in enumerate("abcd", 2)}
-POOL = Pool("query/x", TEXTS, tuple(combinations("abcd", 2)))
-SHEET = pair_sheet(
-    [("query/x", a, b) for a, b in POOL.pairs],
-    {("query/x", i): text for i, text in TEXTS.items()},
-    "first",
-)
-
-
-def said(sheet, answers: dict) -> str:
-    """A judge's reply with what ``answers`` has for each pair of ids, "other" for the rest."""
-    number = {i: n for n, (_, i) in enumerate(sheet["items"], 1)}
-    lines = []
-    for _, a, b in sheet["pairs"]:
-        first, second = sorted((number[a], number[b]))
-        answer = answers.get((a, b), "other")
-        lines.append(f"{first}-{second} {answer.format(a=number[a], b=number[b])}")
-    return "\n".join(lines)
-
-
-LABELS = {
-    "same disagree {a}.2 {b}.1 dose": (True, "disagree", 2, 1, "dose"),
-    "same agree {b}.2 {a}.1": (True, "agree", 1, 2, ""),
-    "same unclear": (True, "unclear", 0, 0, ""),
-    "same disagree {a}.3 {b}.1 dose": (True, "unclear", 0, 0, ""),  # no third sentence
-    "other, for the drugs differ": (False, "", 0, 0, ""),
-    "maybe": (None, "", 0, 0, ""),
-    "other\n1-2 other\n1-3 other\n1-4 other\n2-3 other\n2-4 other\n3-4 other": (None, "", 0, 0, ""),
-}
-
-
-def test_a_reply_becomes_the_label_of_its_pair():
-    for answer, label in LABELS.items():
-        rows = pair_labels(said(SHEET, {("a", "d"): answer}), SHEET, "first")
-        row = next(row for row in rows if (row["a"], row["b"]) == ("a", "d"))
-        columns = ("same", "stance", "sentence_a", "sentence_b", "reason")
-        assert tuple(row[column] for column in columns) == label, answer
-        assert len(rows) == 6 and all(row["judge"] == "first" for row in rows)
-
-
-def test_pairs_are_judged_twice_and_never_given_out_again(tmp_path, monkeypatch):
-    path, desk = tmp_path / "pairs.jsonl.gz", tmp_path / "desk"
-    monkeypatch.setattr(judging, "read_pair_judgments", lambda: read_pair_judgments(path))
-    two = Pool("near/y", {"y": "A drug helped.", "z": "A drug did not."}, (("y", "z"),))
-    sheets = pair_sheets([POOL, two], "first")
-    assert [len(sheet["pairs"]) for sheet in sheets] == [6, 1]
-    (place,) = judging.give_pairs(sheets, "first", desk)
-    answers = {("a", "b"): "same agree {a}.1 {b}.1", ("y", "z"): "same disagree {a}.1 {b}.1 design"}
-    for n, sheet in enumerate(sheets, 1):
-        (desk / place / f"q{n}.reply").write_text(said(sheet, answers))
-    assert judging.take("pairs", "first", desk, path) == (7, [])
-    assert judging.take("pairs", "first", desk, path) == (0, [])
-    assert pair_sheets([POOL, two], "first") == []
-    again = {tuple(pair) for sheet in pair_sheets([POOL, two], "second") for pair in sheet["pairs"]}
-    assert {("query/x", "a", "b"), ("near/y", "y", "z")} <= again
-    (desk / place / "q1.reply").write_text(said(sheets[0], {}))
-    with pytest.raises(ValueError, match="judged otherwise"):
-        judging.take("pairs", "first", desk, path)
-
-
-def test_control_pairs_must_get_their_label():
-    made = [
-        Pool(f"query/{n}", {f"{i}{n}": f"{t} {n}." for i, t in TEXTS.items()}, ()) for n in range(6)
-    ]
-    made = [Pool(p.name, p.texts, tuple(combinations(p.texts, 2))) for p in made]
-    with_controls, controls = with_pair_controls(made)
-    assert Counter(control.kind for control in controls) == dict.fromkeys(IN_POOLS, 4)
-    by_name = {pool.name: pool for pool in with_controls}
-    for control in controls:
-        pool, item = by_name[control.pool], f"plant:{control.kind}"
-        assert (control.a, control.b) in pool.pairs and control.a < control.b
-        if control.kind == "repeat":
-            assert pool.texts[item] == pool.texts[control.must]
-        else:
-            foreign = [text for i, text in pool.texts.items() if i != item]
-            assert control.must == "other" and not any(t in pool.texts[item] for t in foreign)
-
-
-def test_a_finding_is_turned_round_sentence_by_sentence(monkeypatch):
-    monkeypatch.setattr(pools, "to_turn", lambda: {"x": "It was given. It helped. So use it."})
-    llm = ScriptedChat([{"match": "", "text": "(2) It did not help.\n(3) So leave it."}])
-    (pool,), (control,) = pools.turned_pools(llm)
-    assert pool.texts["plant:turned"] == "It was given. It did not help. So leave it."
-    assert control.must == "disagree" and pool.pairs == (("plant:turned", "x"),)
-    with pytest.raises(ValueError, match="no numbered sentence"):
-        pools.turned_pools(ScriptedChat([{"match": "", "text": "(4) There is no fourth."}]))

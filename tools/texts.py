@@ -27,6 +27,9 @@ from lib.llm.recorder import RecordingMiss
 from lib.llm.replies import QUOTED
 from lib.methods.base import Search
 from lib.profiles import load_profile
+from lib.studies.contradiction.evidence import load_evidence
+from lib.studies.contradiction.judged import by_hash
+from lib.studies.contradiction.nli import sentences
 from lib.studies.masked import texts as masked
 from lib.studies.masked.pubmedqa import load_pubmedqa
 from lib.studies.masked.sample import load_masked
@@ -54,7 +57,6 @@ from tools.annotation import (
     recorded,
 )
 from tools.judging import find_words, gets_control, wrong_option
-from tools.pools import TURNED, to_turn, turned
 from tools.slhyde_loop import runs_of
 
 AUTHOR = (
@@ -65,6 +67,11 @@ AUTHOR = (
 
 COPIED = 20
 """Words in a row that a reply to a building request may not take over from what it was shown."""
+
+TURNED = RECORDINGS / "contradiction-turned.jsonl.gz"
+
+_TURNED = 20
+"""Abstracts turned of either set."""
 
 Ask = Callable[[ChatModel], object]
 
@@ -125,6 +132,24 @@ def masked_asks(kind: str, split: Split, search: Search) -> Iterator[Ask]:
         for question, passages in items(split):
             with tag(method=name, qid=question.qid):
                 yield lambda model, q=question, found=passages: ask(q, found, model)
+
+
+def to_turn() -> dict[str, str]:
+    """Texts of 20 abstracts of evidence-mini and 20 of Evidence Inference, the first by hash."""
+    found = {}
+    for name, source in (("evidence-mini", "evidence-mini"), ("open", "Evidence Inference")):
+        texts = {e.id: e.text for e in load_evidence(name) if e.source == source}
+        found |= {i: texts[i] for i in by_hash("turned", texts)[:_TURNED]}
+    return found
+
+
+def turned(i: str, text: str, llm: ChatModel) -> str:
+    """What a writer changed in an abstract so that its finding is the opposite; its reply."""
+    numbered = [f"({n}) {sentence}" for n, sentence in enumerate(sentences(text), 1)]
+    messages = load_prompt("turn_effect").messages(abstract="\n".join(numbered))
+    with tag(method="turned", qid=i):
+        (reply,) = llm.generate(messages, max_tokens=512)
+    return reply.text
 
 
 def with_counterfactual(split: Split) -> list[Question]:

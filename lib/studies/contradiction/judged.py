@@ -5,7 +5,7 @@ by the first part of a pool's name: ``mini`` (evidence-mini, every pair of abstr
 ``query`` (60 stated queries of ``open``, every pair among the seven abstracts nearest to each),
 ``near`` (abstracts of ``open`` drawn by period, each with its nearest neighbour) and ``real`` (60
 questions of the real sample, the pairs within the top five of each of three arms). All draws follow
-the hash of an id, so nothing was hand-picked. ``tools.judging`` asked.
+the hash of an id, so nothing was hand-picked.
 
 Judged contradiction carries a result only if kappa of *disagree* between the passes is at least .6
 and planted errors are at most .05: that is read before any result is. A table of ``pairs`` is
@@ -64,7 +64,7 @@ ARMS = ("hplus", "chr@0.4", "chr@1")
 
 IN_POOLS = ("stranger", "order", "repeat")
 """Control pairs in pools: a text from another pool, one that tells the judge what to say, and a
-text of the pool once more. ``tools.judging`` made them."""
+text of the pool once more."""
 
 PLANTS = DATA / "judgments" / "contradiction_plants.jsonl.gz"
 """The control pairs: kind, pool, a, b, and the label that each ``must`` get: other, agree,
