@@ -282,7 +282,9 @@ def test_answers_without_a_mask_are_set_against_no_passages():
 
 
 def test_who_saw_options_and_less_support_but_more_right_answers_is_as_15_says():
-    real, masked = (read_result(f"{name}_arms", "open", committed=True)[0] for name in ("real", "masked"))
+    real, masked = (
+        read_result(f"{name}_arms", "open", committed=True)[0] for name in ("real", "masked")
+    )
     support = real[real["metric"] == "supports_correct"].set_index(["dataset", "arm"])
     named, right = (
         masked[masked["metric"] == metric].set_index(["dataset", "arm"])["value"]

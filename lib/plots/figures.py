@@ -12,7 +12,6 @@ from lib.plots.captions import caption, nearest
 from lib.plots.labels import (
     COLOURS,
     GREY,
-    arms_in_order,
     colour_of,
     colours_of,
     in_order,
