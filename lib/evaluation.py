@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-import numpy as np
 import pandas as pd
 
 from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
@@ -44,6 +44,9 @@ from lib.run import Retriever
 from lib.stats import mean_interval, paired
 
 CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "none")
+VALUES = ["arm", "qid", "metric", "value"]
+TESTED = ["arm", "metric", "n", "value", "low", "high", "baseline", "difference"]
+TESTED += ["difference_low", "difference_high", "p"]
 
 
 @dataclass(frozen=True)
@@ -159,11 +162,11 @@ def evaluate(
     refuse_unknown("no arm", [baseline], tuple(arms))
     refuse_unknown("no correction", [correction], CORRECTIONS)
     parsed = _measures(measures)
-    questions, qrels = _read(questions, qrels, progress)
+    told = sys.stderr if progress else StringIO()
+    questions, qrels = _read(questions, qrels, told)
     judged = [question for question in questions if qrels.get(question.qid)]
     _check_asked(questions, judged, reader)
-    if progress and qrels:
-        print(_of_judgments(questions, judged, qrels, retriever), end="", file=sys.stderr)
+    told.write(_of_judgments(questions, judged, qrels, retriever) if progress else "")
     asked = questions if reader else judged
     home = Path(folder).expanduser() if folder else None
     if home and qrels:
@@ -172,11 +175,9 @@ def evaluate(
 
     runs, failed, values = {}, {}, []
     for number, (arm, method) in enumerate(arms.items(), 1):
-        if progress:
-            print(f"[{number} of {len(arms)}] {arm}", file=sys.stderr, flush=True)
+        print(f"[{number} of {len(arms)}] {arm}", file=told, flush=True)
         runs[arm], failed[arm] = _searched(arm, method, asked, retriever, llm, depth, home)
-        if progress:
-            print(_of_failures(arm, failed[arm], len(asked)), end="", file=sys.stderr)
+        told.write(_of_failures(arm, failed[arm], len(asked)))
         if judged:
             whole = _as_judged(runs[arm], qrels, retriever)
             values.append(_measured(arm, whole, judged, qrels, parsed))
@@ -190,18 +191,15 @@ def evaluate(
 
 
 def _read(
-    questions: Sequence[Question] | str | Path, qrels: Qrels | str | Path | None, progress: bool
+    questions: Sequence[Question] | str | Path, qrels: Qrels | str | Path | None, told: TextIO
 ) -> tuple[Sequence[Question], Qrels]:
     """Questions and judgments, from their files where paths are given."""
-    reports = []
     if isinstance(questions, str | Path):
         questions, report = read_questions(questions)
-        reports.append(report)
+        print(report, file=told)
     if isinstance(qrels, str | Path):
         qrels, report = read_qrels(qrels)
-        reports.append(report)
-    for report in reports if progress else ():
-        print(report, file=sys.stderr)
+        print(report, file=told)
     return questions, qrels or {}
 
 
@@ -228,6 +226,8 @@ def _of_judgments(
     questions: Sequence[Question], judged: Sequence[Question], qrels: Qrels, retriever: Retriever
 ) -> str:
     """What of questions, judgments and passages does not fit together, in lines; often nothing."""
+    if not qrels:
+        return ""
     known = {q.qid for q in questions}
     relevant = {pid for q in judged for pid, grade in qrels[q.qid].items() if grade > 0}
     there = relevant.intersection(
@@ -365,17 +365,14 @@ def _measured(
         qid: dict(zip(group["pid"], -group["rank"].to_numpy(float), strict=True))
         for qid, group in run.groupby("qid")
     }
-    qids = [question.qid for question in questions]
+    asked = {question.qid: qrels[question.qid] for question in questions}
     found = {
         (row.query_id, str(row.measure)): row.value
-        for row in ir_measures.iter_calc(measures, {qid: qrels[qid] for qid in qids}, ranked)
+        for row in ir_measures.iter_calc(measures, asked, ranked)
     }
-    rows = [
-        (arm, qid, str(measure), found.get((qid, str(measure)), 0.0))
-        for measure in measures
-        for qid in qids
-    ]
-    return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
+    keys = [(qid, str(measure)) for measure in measures for qid in asked]
+    rows = [(arm, *key, found.get(key, 0.0)) for key in keys]
+    return pd.DataFrame(rows, columns=VALUES)
 
 
 def _answered(
@@ -395,7 +392,7 @@ def _answered(
         (arm, question.qid, "accuracy", float(question.is_right(answer.letter)))
         for question, answer in zip(questions, answers, strict=True)
     ]
-    return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
+    return pd.DataFrame(rows, columns=VALUES)
 
 
 def _compared(
@@ -405,28 +402,17 @@ def _compared(
     from statsmodels.stats.multitest import multipletests
 
     rows = []
-    for metric in values["metric"].unique():
-        of_metric = values[values["metric"] == metric]
-        wide = of_metric.pivot(index="qid", columns="arm", values="value")
-        other = wide[baseline].to_numpy()
+    for metric, outcomes in values.groupby("metric", sort=False):
+        wide = outcomes.pivot(index="qid", columns="arm", values="value")
         for arm in arms:
             own = wide[arm].to_numpy()
-            value, low, high = mean_interval(own)
-            row = {"arm": arm, "metric": metric, "n": len(own)}
-            row |= {"value": value, "low": low, "high": high}
+            row = [arm, metric, len(own), *mean_interval(own)]
             if arm != baseline:
-                test = paired(own, other)
-                row |= {"baseline": baseline, "difference": test["difference"]}
-                row |= {"difference_low": test["low"], "difference_high": test["high"]}
-                row |= {"p": test["p"]}
+                test = paired(own, wide[baseline].to_numpy())
+                row += [baseline, *(test[name] for name in ("difference", "low", "high", "p"))]
             rows.append(row)
-    columns = ["arm", "metric", "n", "value", "low", "high", "baseline", "difference"]
-    columns += ["difference_low", "difference_high", "p"]
-    table = pd.DataFrame(rows, columns=columns)
-    tested = table["p"].notna()
-    table["p_corrected"] = np.nan
-    if tested.any():
-        p = table.loc[tested, "p"]
-        corrected = p if correction == "none" else multipletests(p, method=correction)[1]
-        table.loc[tested, "p_corrected"] = corrected
+    table = pd.DataFrame(rows, columns=TESTED[: max(map(len, rows))]).reindex(columns=TESTED)
+    p = table["p"].dropna().astype(float)
+    adjusted = multipletests(p, method=correction)[1] if correction != "none" and len(p) else p
+    table["p_corrected"] = pd.Series(adjusted, p.index)
     return table

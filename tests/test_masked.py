@@ -12,10 +12,12 @@ import pandas as pd
 import pytest
 
 from lib.base.paths import DATA, ROOT
+from lib.base.provenance import read_result
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.llm.chat import ScriptedChat
 from lib.llm.recorder import RecordingMiss
+from lib.plots import figures, label_of
 from lib.report import pivot, reported
 from lib.studies.masked import answering, arms, grid, sample, study
 from lib.studies.masked.mask import Mask, names_left, other_names, read_names
@@ -277,6 +279,26 @@ def test_answers_without_a_mask_are_set_against_no_passages():
     values = values_of(none=[1, 1, 0, 1], hplus=[1, 1, 1, 1]).assign(metric="right")
     table = study.openly_table(values).set_index("arm")
     assert table.loc["hplus", "difference"] == 0.25 and np.isnan(table.loc["none", "difference"])
+
+
+def test_who_saw_options_and_less_support_but_more_right_answers_is_as_15_says():
+    real, masked = (
+        read_result(f"{name}_arms", "open", committed=True)[0] for name in ("real", "masked")
+    )
+    support = real[real["metric"] == "supports_correct"].set_index(["dataset", "arm"])
+    named, right = (
+        masked[masked["metric"] == metric].set_index(["dataset", "arm"])["value"]
+        for metric in ("names_right", "accuracy")
+    )
+    ours, plain = ("exams", "chr@1"), ("exams", "question")
+    assert support["value"][ours] < support["value"][plain]
+    assert named[ours] > named[plain] and right[ours] > right[plain]
+    assert support["value"]["medqa", "chr@1"] < support["high"]["medqa", "question"]
+    assert support["value"]["mmlu", "chr@1"] < support["low"]["mmlu", "question"]
+    rows = figures.masked_rows(masked).set_index("row")
+    for kind in ("hyde", "query2doc", "csqe", "thinkqe", "described"):
+        row = "H+ alone" if kind == "described" else label_of(kind)
+        assert rows["hollow"][row] == (not KINDS[kind].options_visible)
 
 
 def test_an_arm_that_was_read_in_part_has_no_accuracy(monkeypatch: pytest.MonkeyPatch):

@@ -19,6 +19,7 @@ from lib.benchmarks.ddx_mini import read
 from lib.corpora import cut
 from lib.corpus import Corpus
 from lib.embed import HashEncoder, load_encoder
+from lib.evaluation import evaluate
 from lib.explorer import own, worked
 from lib.explorer.rows import CHOICES, DEPTH, Place, spec_of
 from lib.explorer.widget import explore
@@ -26,6 +27,7 @@ from lib.forms import read_passages
 from lib.llm.chat import LLMError
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
+from lib.readers import EvidenceReader
 from tests.fault_server import FaultServer
 
 QUESTION = "Which drug stops the seizure of a child with a fever that lasts ten minutes?"
@@ -201,6 +203,25 @@ def test_of_a_folder_the_titles_are_what_it_holds(notes):
     home = searched(notes, {"a.md": "# Gout\n\nUrate in the toe.", "b.csv": "id,text\n1,Fever.\n"})
     told = own.topic_told(*OTHERS["penguins"], home)
     assert told.endswith("The collection holds: Gout (1), b.csv (1).")
+
+
+def test_questions_without_options_are_measured_as_the_notebook_stands(bundled, tmp_path):
+    """Section 3 of notebook 14, with a file of questions put in the place of the bundled one."""
+    book = nbformat.read(paths.ROOT / "notebooks" / "14_your_own_question.ipynb", 4)
+    code = [c.source for c in book.cells if c.cell_type == "code"]
+    (files,) = [source for source in code if source.startswith("passages = ")]
+    (measured,) = [source for source in code if "done = evaluate(" in source]
+    asked = [row for row in read("questions") if row["split"] == "dev"][:2]
+    mine = tmp_path / "mine.csv"
+    rows = [f'{row["qid"]},"{row["question"]}"' for row in asked]
+    mine.write_text("\n".join(["id,question", *rows]), encoding="utf-8")
+    typed = typed_in_the_notebook() | {"home": None, "retriever": bundled, "k": 5}
+    typed |= {"p": load_profile("mini"), "encoder": bundled.encoder, "evaluate": evaluate}
+    exec(files, typed)
+    exec(measured, typed | {"questions": mine, "EvidenceReader": EvidenceReader})
+    exec(files.replace("answers = False", "answers = True"), typed)
+    with pytest.raises(ValueError, match="accuracy needs options"):
+        exec(measured, typed | {"questions": mine, "EvidenceReader": EvidenceReader})
 
 
 # what is shown -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from textwrap import shorten
 
@@ -110,8 +110,8 @@ def _shown(passage: Passage) -> dict:
 def _checked_options(options: Mapping[str, str] | None) -> dict[str, str]:
     """The options; ValueError for what gives no letter a text."""
     options = options or {}
-    is_map = isinstance(options, Mapping)
-    if not is_map or not all(isinstance(text, str) for text in [*options, *options.values()]):
+    texts = [*options, *options.values()] if isinstance(options, Mapping) else [None]
+    if not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f"options is {options!r}. Next: letters with texts, such as {{'A': '...'}}"
         )
@@ -224,10 +224,9 @@ def top_table(
     """
     rows = []
     for lam in lambdas:
-        passages = retriever.store.get_many(order(explored, lam, k))
-        for rank, passage in enumerate(passages, 1):
-            text = shorten(passage.text, 90, placeholder=" …")
-            rows.append((lam, rank, passage.title, _about(passage), text, passage.pid))
+        for rank, one in enumerate(retriever.store.get_many(order(explored, lam, k)), 1):
+            text = shorten(one.text, 90, placeholder=" …")
+            rows.append((lam, rank, one.title, _about(one), text, one.pid))
     return pd.DataFrame(rows, columns=["lambda", "rank", "passage", "about", "begins", "pid"])
 
 
@@ -240,9 +239,8 @@ def stretches(
     to another: from, to, a column for each name, "none of these". See ``count_about``.
     """
     changes = [lam for lam in explored.changes(Place(OWN, OWN, k=k)) if lam > 0]
-    edges = [0.0, *changes, LAM_MAX]
     rows: list[list] = []
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in pairwise([0.0, *changes, LAM_MAX]):
         counts = count_about(retriever, order(explored, (start + end) / 2, k), watched)
         if rows and rows[-1][2:] == counts:
             rows[-1][1] = end
@@ -289,10 +287,10 @@ def lines_table(
     height, slope = explored.lines(question)
     pids = [explored.passages[i]["pid"] for i in explored.records_of(question)["passage"]]
     shown = {pid for lam in lambdas for pid in order(explored, lam, k)}
-    rows = []
-    for passage in retriever.store.get_many(pids):
-        about = [name for name in watched if _is_about(passage, name)]
-        rows.append((passage.title, " and ".join(about) or NONE, passage.pid in shown))
+    rows = [
+        (passage.title, " and ".join(_watched_in(passage, watched)) or NONE, passage.pid in shown)
+        for passage in retriever.store.get_many(pids)
+    ]
     table = pd.DataFrame(rows, columns=["passage", "class", "bold"])
     several = sorted(set(table["class"]) - {*watched, NONE})
     classes = pd.Categorical(table["class"], [*dict.fromkeys(watched), *several, NONE])
@@ -306,15 +304,14 @@ def count_about(retriever: Retriever, pids: Sequence[str], watched: Sequence[str
     that its title or text has. It may count for two names.
     """
     _check_names(watched)
-    passages = retriever.store.get_many(pids)
-    counts = [sum(_is_about(passage, name) for passage in passages) for name in watched]
-    about_none = [not any(_is_about(passage, name) for name in watched) for passage in passages]
-    return [*counts, sum(about_none)]
+    about = [_watched_in(passage, watched) for passage in retriever.store.get_many(pids)]
+    return [*(sum(name in names for names in about) for name in watched), about.count([])]
 
 
-def _is_about(passage: Passage, name: str) -> bool:
-    """Whether a passage is about a name: see ``count_about``."""
-    return _names(_about(passage) or f"{passage.title} {passage.text}", name)
+def _watched_in(passage: Passage, watched: Sequence[str]) -> list[str]:
+    """Those of the names that a passage is about: see ``count_about``."""
+    text = _about(passage) or f"{passage.title} {passage.text}"
+    return [name for name in watched if _names(text, name)]
 
 
 def _about(passage: Passage) -> str:
@@ -339,11 +336,11 @@ def _check_names(watched: Sequence[str]) -> None:
 
 def writer(with_: str | None) -> str:
     """Who wrote H+ and H-, in words, to stand beside them."""
-    if with_ == "bundled":
-        return f"{BUNDLED}, a very small model: often wrong, and here to show how it is done"
-    if with_ == "server":
-        return f"{os.environ.get('CHR_LLM_MODEL')}, on your server"
-    return "typed in this notebook"
+    writers = {
+        "bundled": f"{BUNDLED}, a very small model: often wrong, and here to show how it is done",
+        "server": f"{os.environ.get('CHR_LLM_MODEL')}, on your server",
+    }
+    return writers.get(with_ or "", "typed in this notebook")
 
 
 def write_hypotheses(

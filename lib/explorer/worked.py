@@ -252,11 +252,10 @@ def plot_lines(lines: pd.DataFrame, lam: float, k: int):
     kth = np.sort(at, axis=0)[-min(k, len(lines))]
     axis.plot(grid, kth, color="black", lw=1.2, ls="--", zorder=4)
     mark_lambdas(axis, lam)
-    first, *later = (
-        set((lines["s_plus"] - x * lines["s_minus"]).nlargest(k).index) for x in (0, lam, 1)
-    )
-    left = [f"λ = {x:g} keeps {len(first & then)}" for x, then in zip((lam, 1), later, strict=True)]
-    kept = ", ".join(dict.fromkeys(left))
+    shown = {
+        x: set((lines["s_plus"] - x * lines["s_minus"]).nlargest(k).index) for x in (0, lam, 1)
+    }
+    kept = ", ".join(f"λ = {x:g} keeps {len(shown[0] & there)}" for x, there in shown.items() if x)
     headline(figure, f"Lines cross: of the first {k} with H+ alone, {kept}")
     for name, colour in colours.items():
         axis.plot([], [], color=colour, lw=2.2, label=name)

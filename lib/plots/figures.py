@@ -12,7 +12,6 @@ from lib.plots.captions import caption, nearest
 from lib.plots.labels import (
     COLOURS,
     GREY,
-    arms_in_order,
     colour_of,
     colours_of,
     in_order,
@@ -595,28 +594,22 @@ def _draw_link(axis, start: pd.Series, end: pd.Series, number: int) -> None:
 
 # masked answers -----------------------------------------------------------------------------------
 
-_OTHERS = ("none", "random", "question", "query2doc", "csqe", "hyde", "thinkqe")
-_ALONE = (*_OTHERS, "hplus", "several max@0.4")
-"""Arms of the masked study that stand before contrast, in this order."""
+_NO_OPTIONS = ("random", "question", "query2doc", "csqe", "hyde", "thinkqe")
+_READ = (*_NO_OPTIONS, "hplus", "several max@0.4", "chr@0.2", "chr@0.4", "chr@1", "chr+rotation@1")
+"""Arms of the masked study as they stand in the figure; those before H+ alone saw no options."""
 
 
 def masked_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy of the arms that were read, as ``plot_dots`` has rows: hypotheses as written in one
-    panel, those of a writer who holds a wrong option in the other."""
+    """Accuracy of the arms with H+ as it was written, as ``plot_dots`` has rows: hollow where no
+    options were seen."""
     read = table[(table["dataset"] == "exams") & (table["metric"] == "accuracy")]
-    held = read["arm"].str.contains("-held")
-    own = read["arm"].isin(_ALONE) | read["arm"].str.match(r"chr(\+rotation)?@")
-    panels = {"H+ as written": read[own], "H+ wrong": read[held]}
-    made = []
-    for panel, rows in panels.items():
-        rows = arms_in_order(rows.assign(arm=rows["arm"].str.replace("-held", "")))
-        places = rows["arm"].map({arm: place for place, arm in enumerate(_ALONE)})
-        rows = rows.loc[places.fillna(len(_ALONE)).sort_values(kind="stable").index]
-        made.append(rows.assign(panel=panel, row=rows["arm"].map(label_of)))
-    drawn = pd.concat(made, ignore_index=True)
-    order = list(dict.fromkeys(drawn["row"]))
-    drawn["row"] = pd.Categorical(drawn["row"], order)
-    drawn["panel"] = pd.Categorical(drawn["panel"], list(panels))
-    compared = {name: COLOURS[name] for name in ("hplus", "chr")}
-    colour = drawn["arm"].str.partition("@")[0].map(compared).fillna(GREY)
-    return drawn.assign(colour=colour)[["panel", "row", "value", "low", "high", "n", "colour"]]
+    rows = read.set_index("arm").loc[list(_READ)].reset_index()
+    families = rows["arm"].str.partition("@")[0]
+    hollow = rows["arm"].isin(_NO_OPTIONS)
+    return rows.assign(
+        panel="",
+        row=rows["arm"].map(label_of).str.replace("maximum over", "nearest of"),
+        series=hollow.map({True: "options not seen", False: "writer saw the options"}),
+        hollow=hollow,
+        colour=families.map({name: COLOURS[name] for name in ("hplus", "chr")}).fillna(GREY),
+    )[["panel", "row", "series", "value", "low", "high", "n", "colour", "hollow"]]

@@ -210,14 +210,14 @@ def _levels(axis, levels: Mapping[str, float | Mapping[str, float]], panel: str)
 def _dots(axis, rows: pd.DataFrame, label: str) -> None:
     """Dots at ``value`` and ``y``, each with its interval; open and without one if it rests on few.
 
-    A column ``marker`` says what stands for a dot.
+    A column ``marker`` says what stands for a dot, ``hollow`` which of them are open besides.
     """
     for row in rows.itertuples():
         few = row.n < FEW
         if not few and pd.notna(row.low):
             axis.plot([row.low, row.high], [row.y, row.y], color=row.colour, lw=1.4, zorder=2)
         marker = getattr(row, "marker", "o")
-        fill = "white" if few else row.colour
+        fill = "white" if few or getattr(row, "hollow", False) else row.colour
         axis.plot(row.value, row.y, marker, ms=4, color=row.colour, mfc=fill, label=label)
 
 
