@@ -71,8 +71,8 @@ function topAt(question, lines, lam, k) {
   return best.map((one) => one.i);
 }
 
-// From where on the lists of a set are known: the own mimic alone is also added.
-const least = (set, form, mimic) => (form === "one mimic" && mimic === "own" ? set.lam_min : 0);
+// From where on the lists of a set are known: one mimic alone is also added.
+const least = (set, form) => (form === "one mimic" ? set.lam_min : 0);
 
 function breakpoints(question, lines, k, from) {
   // The set changes only where a line from outside crosses one inside; each swap raises the slopes.
@@ -148,7 +148,7 @@ function curveOf(set, form, mimic) {
   const key = [set.name, form, mimic].join("|");
   if (!curves.has(key)) {
     const points = [];
-    for (let i = Math.round(20 * least(set, form, mimic)); i <= 20 * LAM_MAX; i++) {
+    for (let i = Math.round(20 * least(set, form)); i <= 20 * LAM_MAX; i++) {
       points.push({ lam: i / 20, ...sharesAt(set, form, mimic, i / 20) });
     }
     curves.set(key, points);
@@ -305,7 +305,7 @@ function keepToWhatThereIs() {
   place.lam = within(place.lam);
 }
 
-const within = (lam) => Math.min(Math.max(lam, least(currentSet(), place.form, place.mimic)), LAM_MAX);
+const within = (lam) => Math.min(Math.max(lam, least(currentSet(), place.form)), LAM_MAX);
 
 // The essay: four steps, whose texts are those of lib/explorer/steps.json. What stands in braces is
 // counted from the data, at the place where the reader is.
@@ -320,7 +320,7 @@ function ofFive({ right, unseen }) {
 
 function atLeast({ shares, found, could }) {
   const most = shares[NOT_JUDGED] > 0.5 ? "most" : "some";
-  return percent(found) === percent(could) ? percent(found) : `at least ${percent(found)} (${most} passages were not judged)`;
+  return percent(found) === percent(could) ? percent(found) : `at least ${percent(found)} (${most} passages not judged)`;
 }
 
 function rightsAt(lam, mimic = "own") {
@@ -333,9 +333,17 @@ function verdict() {
   return after > before ? "more" : after < before ? "fewer" : "as many";
 }
 
+function likewise() {
+  // Whether adding and subtracting do to this question what they do to the set.
+  const [added, subtracted] = [-1, 1].map((lam) => rightsAt(lam).right);
+  const [all, less] = [-1, 1].map((lam) => sharesAt(currentSet(), "one mimic", "own", lam).found);
+  return added === subtracted ? "both keep as many" : added > subtracted === all > less ? "it is the same" : "it is the other way round";
+}
+
 function filled(text) {
   const values = {
     n: () => currentSet().questions.length,
+    likewise,
     means: () => currentSet().means.right,
     verdict: () => verdict()[0].toUpperCase() + verdict().slice(1),
     guess: () => (place.step === 1 ? place.guess : !place.guess ? "" : place.guess === verdict() ? ", as you guessed" : `; you guessed ${place.guess}`),
@@ -377,6 +385,7 @@ const ESSAY = [
   },
 ];
 const OWN = { form: "one mimic", mimic: "own" };
+const WORM = "#set=medqa&q=0890&lam=1.98&step=4";
 
 const next = () => [[`step ${place.step + 1} →`, { step: place.step + 1 }]];
 
@@ -390,24 +399,24 @@ const untold = () => place.step <= 2 && !moved && place.lam === 0;
 const guessing = () => untold() && place.step === 1 && !place.guess;
 
 function onWorm() {
-  const there = new URLSearchParams(by("worm").hash.slice(1));
+  const there = new URLSearchParams(WORM.slice(1));
   return place.q === there.get("q") && near(parseFloat(there.get("lam"))) && isOwn();
 }
 
 function worm() {
   clearTimeout(pause);
-  location.hash = by("worm").hash;
+  location.hash = WORM;
 }
 
 function showStep() {
   const step = ESSAY[place.step - 1];
-  by("lead").hidden = by("far").hidden = untold();
+  by("lead").style.visibility = untold() ? "hidden" : "visible"; // its line is kept: nothing jumps
   by("steps").replaceChildren(
     ...ESSAY.map(({ key }, i) => {
       const { name } = data.steps[key];
       const button = element("button", "", `${i + 1} `);
       button.type = "button";
-      button.ariaLabel = `${i + 1} ${name}`;
+      button.title = name;
       button.append(element("span", "", name));
       if (i + 1 === place.step) button.setAttribute("aria-current", "step");
       return button;
@@ -647,8 +656,8 @@ function showQuestion() {
   const question = currentQuestion();
   const lines = linesOf(question, place.form, place.mimic);
   if (shown?.question !== question) for (const id of ["before", "after"]) by(id).replaceChildren();
-  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, least(currentSet(), place.form, place.mimic)) };
-  by("lam").min = least(currentSet(), place.form, "own");
+  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, least(currentSet(), place.form)) };
+  by("lam").min = least(currentSet(), place.form);
   showTexts();
   showLambda();
 }
@@ -656,14 +665,14 @@ function showQuestion() {
 function marks() {
   const found = [[1, "λ = 1, the paper's"]];
   const dev = currentSet().dev;
-  if (dev !== null && isOwn()) found.push([dev, `λ = ${dev}, as tuned on other questions`]);
+  if (dev !== null && isOwn()) found.push([dev, `λ = ${dev}${dev ? "" : ", no contrast"}, the best on other questions`]);
   return found;
 }
 
 const signed = (lam) => lam.toFixed(2).replace("-", "−");
 
 function showLambda() {
-  const { question, lines, before, changes } = shown;
+  const { question, lines, before } = shown;
   if (place.lam !== 0) moved = true;
   const after = topAt(question, lines, place.lam, K);
   by("lam").value = place.lam;
@@ -677,10 +686,8 @@ function showLambda() {
   const count = (top) => ofFive(countOf(currentSet(), question, top));
   const start = STARTS[place.form];
   by("start").textContent = start;
-  by("told").textContent = `right: ${count(before)} by ${start}, ${count(after)} at λ = ${signed(place.lam)}`;
-  const past = changes.filter((at) => at <= place.lam).length;
-  const marked = marks().map(([, name]) => name).join("; ");
-  by("changes").textContent = `The set of five changes ${changes.length} times between λ = ${signed(least(currentSet(), place.form, place.mimic)).slice(0, -3)} and ${LAM_MAX}, ${past} of them up to here: the black ticks under the slider. Orange: ${marked}.`;
+  by("told").textContent = `right: ${count(before)} by ${start}, ${count(after)} now`;
+  by("changes").textContent = `Ticks under the slider: a passage enters the five. Orange: ${marks().map(([, name]) => name).join("; ")}.`;
   // Not disabled, which would take the focus away: pressed without a change ahead, they do nothing.
   by("back").setAttribute("aria-disabled", nextChange(-1) === null);
   by("next").setAttribute("aria-disabled", nextChange(1) === null);
@@ -694,7 +701,7 @@ function showLambda() {
 const THUMB = 20;
 function axisOf(svg, height) {
   const width = svg.getBoundingClientRect().width || 600;
-  const from = least(currentSet(), place.form, "own");
+  const from = least(currentSet(), place.form);
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.style.height = `${height}px`;
@@ -729,8 +736,11 @@ function showCurves() {
   showUnjudged(set, here.shares[NOT_JUDGED]);
 }
 
+// Where most questions hang on what nobody judged there is no line, only the band.
+const isSeen = ({ found, could }) => could - found <= 0.5;
+
 function pathOf(points, x, y) {
-  return points.map((p, i) => `${i ? "L" : "M"}${x(p.lam)},${y(p.found)}`).join("");
+  return points.map((p, i) => (isSeen(p) ? `${i && isSeen(points[i - 1]) ? "L" : "M"}${x(p.lam)},${y(p.found)}` : "")).join("");
 }
 
 function grid(svg, axis, top, height, shares) {
@@ -749,7 +759,7 @@ function showLine(set, points, here) {
   const y = (share) => top + height * (1 - share);
   grid(svg, axis, top, height, [0, 0.5, 1]);
   const start = sharesAt(set, place.form, place.mimic, 0);
-  const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${atLeast(start)} at λ = 0, ${atLeast(here)} at λ = ${signed(place.lam)}`;
+  const caption = `${here.n} questions of ${set.title.split(",")[0]}; a right passage among the five: ${atLeast(start)} at λ = 0, ${atLeast(here)} at λ = ${signed(place.lam)}`;
   svg.setAttribute("aria-label", untold() ? "Empty until λ moves: the result over all questions" : caption);
   if (untold()) {
     by("over").textContent = `Here, once λ moves: the result over all ${here.n} questions of ${set.title.split(",")[0]}.`;
@@ -763,9 +773,16 @@ function showLine(set, points, here) {
   draw(svg, "polygon", { points: [...low, ...high].join(" "), fill: "var(--unjudged)" });
   draw(svg, "path", { d: pathOf(points, axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 2 });
   draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height + 6, stroke: "var(--accent)", "stroke-dasharray": "3 3" });
-  draw(svg, "circle", { id: "dot", cx: axis.x(place.lam), cy: y(here.found), r: 5, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
-  const unsure = here.could > here.found ? " Band: not judged." : "";
-  by("over").textContent = `${caption}.${other ? " Grey line: own mimic." : ""}${unsure}`;
+  const gap = ({ found, could }) => could - found;
+  const most = Math.max(...points.map(gap));
+  if (most) {
+    // Its name is in the middle of where the band is high.
+    const high = points.filter((p) => gap(p) > 0.8 * most);
+    const { lam, found, could } = high[high.length >> 1];
+    draw(svg, "text", { x: axis.x(lam), y: y((found + could) / 2) + 4, "text-anchor": "middle", class: "inside" }, "not judged");
+  }
+  if (isSeen(here)) draw(svg, "circle", { id: "dot", cx: axis.x(place.lam), cy: y(here.found), r: 5, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
+  by("over").textContent = `${caption}.${other ? " Grey line: own mimic." : ""}`;
 }
 
 function showBands(set, points) {
@@ -925,6 +942,9 @@ async function begin() {
   try {
     data = await load();
     by("controls").open = !isPhone();
+    // A copy in another folder has none of the files that these links lead to.
+    by("beside").hidden = !location.pathname.endsWith("/docs/explorer.html");
+    by("alone").hidden = !by("beside").hidden;
     readAddress();
     showControls();
     showQuestion();
