@@ -322,7 +322,7 @@ def test_what_nobody_judged_is_not_told_as_wrong(explored):
 
 
 def test_the_last_step_compares_the_question_with_its_set(explored):
-    """A question on which adding the mimic keeps less, where it keeps more over the set, says so."""
+    """Adding the mimic keeps more over the set; of a question where it keeps less it is said."""
     shown = set()
     for question in explored.of("medqa"):
         place = Place("medqa", question["qid"], lam=-1.0)

@@ -7,20 +7,24 @@ measured is no number: it raises.
 
 from __future__ import annotations
 
+import base64
 import re
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 from jinja2.environment import TemplateModule
 from jinja2.runtime import Macro
 
 from lib.base import paths
+from lib.base.files import read_jsonl
 from lib.base.provenance import read_result
 from lib.pages.readable import chance, plain, words
 from lib.plots.captions import Lookup, template_environment
 from lib.profiles import load_profile
 from lib.report import pivot, reported
+from lib.search.contrast import rotation
 
 PROFILES = ("mini", "open")
 """Profiles with committed results; ``paper`` needs GPUs and a model hub, and is shown NOT RUN."""
@@ -67,6 +71,24 @@ def slides() -> str:
     return f"{made.strip()}\n"
 
 
+def drawn(name: str) -> str:
+    """A committed figure as an address that holds it; its reader's lambda is called by its value."""
+    file = paths.ROOT / "figures" / f"{name}.svg"
+    text, table = file.read_text(encoding="utf-8"), pd.read_csv(file.with_suffix(".csv"))
+    if "lambda_marked" in table:
+        text = text.replace(">yours<", f">λ = {table['lambda_marked'].iloc[0]:g}<")
+    return f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
+
+
+@cache
+def turned(cosine: str, lam: float) -> float:
+    """Degrees by which the exam questions' mimics turn the query from h+, by the median of their
+    ``c_own``, or of another question's ``c_random``."""
+    _, *asked = read_jsonl(paths.DATA / "explorer" / "questions.jsonl.gz")
+    c = [question[cosine] for question in asked if question["set"] in ("medqa", "mmlu")]
+    return abs(float(rotation(median(c), lam)))
+
+
 def _reflow(text: str) -> str:
     """A paragraph or an item of a list on one line each, rows of tables as they are."""
     lines: list[str] = []
@@ -93,7 +115,7 @@ def _module(template: str) -> TemplateModule:
     environment.filters |= {"plain": plain, "cell": cell}
     helpers = (interval, chance, words, load_profile, declared, together, papers, errata)
     helpers += (primary_tests, instruments, disk_of_a_paper_run, gpu_checks)
-    helpers += (beats_the_next_best, reading_order, repository, csv_of)
+    helpers += (beats_the_next_best, reading_order, repository, csv_of, drawn, turned)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
     environment.globals["read"] = lambda name, profile="open": read(name, profile)
