@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from urllib.parse import parse_qsl
 
 import numpy as np
 import pandas as pd
@@ -448,9 +447,8 @@ def test_the_lead_says_what_the_chart_of_each_set_shows(explored, written):
 
 
 def test_what_the_page_says_of_the_worm_is_so(explored, written):
-    link = html.unescape(re.search(r'WORM = "#([^"]+)"', written)[1])
-    said = dict(parse_qsl(link))
-    place = Place(said["set"], said["q"], lam=float(said["lam"]))
+    at = re.search(r'WORM = \{ set: "(\w+)", q: "(\w+)", lam: ([\d.]+) \}', written)
+    place = Place(at[1], at[2], lam=float(at[3]))
     question = explored.question(place)
     key = question["options"][question["answer"]]
     assert key == "Alendronate" and "first-line drug therapy for" in question["target"]

@@ -28,6 +28,7 @@ from lib.explorer.rows import (
 )
 from lib.explorer.steps import STEPS
 from lib.explorer.why import reasons
+from lib.explorer.widget import HEADS, MIMICS, STARTS
 
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
@@ -87,8 +88,8 @@ def _lead(explored: Explored) -> str:
         title, *_ = explored.set_named(name)["title"].split(",")
         shown.append(f"from {100 * before:.0f} % to {100 * after:.0f} % ({n} of {title})")
     return html.escape(
-        "Found here: from λ = 0 to the paper's 1, exam questions with a right passage fall "
-        f"{' and '.join(shown)}."
+        "Found here: at the paper's λ = 1, exam questions with a right passage fall "
+        f"{', '.join(shown)}."
     )
 
 
@@ -119,6 +120,9 @@ def _packed(explored: Explored) -> bytes:
         "rows": len(records),
         "columns": list(COLUMNS),
         "steps": STEPS,
+        "starts": STARTS,
+        "heads": HEADS,
+        "mimics": MIMICS,
         "sets": list(sets.values()),
         "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
         "passages": [_passage(explored.passages[i], i in long, i in whole) for i in used.tolist()],

@@ -46,15 +46,17 @@ COLOURS = {
 
 QUERY = "#D55E00"
 """Of the query and of lambda; h+ has the colour of text, h- that of ``wrong``."""
-_HEADS = {
+HEADS = {
     "own": "H−",
     "random": "H− of another question",
     "rotation": "H−: its angle is kept, its direction comes from another question's",
 }
-_MIMICS = {
+"""What is written above the mimic's text, by mimic."""
+
+MIMICS = {
     "own": "the question's own",
     "random": "another question's",
-    "rotation": "matched rotation",
+    "rotation": "matched rotation (same turn, wrong mimic)",
 }
 
 _ALL = 10**9
@@ -101,8 +103,6 @@ def picture(explored: Explored, place: Place, letters: int = _ALL, tells: bool =
         means=described["means"],
         colours=COLOURS,
         accent=QUERY,
-        least=explored.least(place),
-        lam_max=LAM_MAX,
         ticks=[(at, _x(at, low)) for at in (-1, -0.5, 0, 0.5, 1, 1.5, 2) if at >= low],
         rights=[right(explored, replace(place, lam=lam)) for lam in (0.0, place.lam)],
         changes=[(at, _x(at, low)) for at in explored.changes(place)],
@@ -221,7 +221,7 @@ def texts(explored: Explored, place: Place, letters: int = _ALL) -> str:
     """The question, its options with the key, the colours, H+ and the mimic that is subtracted;
     ``letters`` shortens the question to that."""
     question = explored.question(place)
-    head, mimics = _HEADS[place.mimic], [question["mimic"]]
+    head, mimics = HEADS[place.mimic], [question["mimic"]]
     if place.form == "several mimics":
         head, mimics = "Several H−", question["several"]
     elif place.mimic == "random":
@@ -340,7 +340,7 @@ class Explorer:
         forms = [form for form, _ in CHOICES if (form, "own") in offered]
         self.forms.options = list(dict.fromkeys(forms))
         self.forms.value = place.form
-        self.mimics.options = [(_MIMICS[m], m) for form, m in offered if form == place.form]
+        self.mimics.options = [(MIMICS[m], m) for form, m in offered if form == place.form]
         self.mimics.value = place.mimic
 
     def html(self) -> str:

@@ -72,7 +72,7 @@ def slides() -> str:
 
 
 def drawn(name: str) -> str:
-    """A committed figure as an address that holds it; its reader's lambda is called by its value."""
+    """A committed figure as an address that holds it; the reader's lambda is named by its value."""
     file = paths.ROOT / "figures" / f"{name}.svg"
     text, table = file.read_text(encoding="utf-8"), pd.read_csv(file.with_suffix(".csv"))
     if "lambda_marked" in table:

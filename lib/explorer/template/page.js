@@ -9,22 +9,6 @@ const CLASSES = ["right", "both", "wrong", "on topic", "neither", "not judged"];
 const GOOD = new Set(["right", "both"].map((name) => CLASSES.indexOf(name)));
 const NOT_JUDGED = CLASSES.indexOf("not judged");
 const COLOURS = ["--right", "--both", "--wrong", "--topic", "--neither", "--unjudged"];
-const CHOICES = {
-  "one mimic": ["own", "random", "rotation"],
-  "question added": ["own", "random", "rotation"],
-  "several mimics": ["own"],
-};
-const MIMICS = {
-  own: "the question's own",
-  random: "another question's",
-  rotation: "matched rotation (same turn, wrong mimic)",
-};
-// What the search with lambda 0 is called, by form.
-const STARTS = {
-  "one mimic": "H+ alone",
-  "question added": "H+, question added",
-  "several mimics": "H+ alone",
-};
 const FORMS = {
   "one mimic": "one mimic (the paper's)",
   "question added": "one mimic, question added",
@@ -103,7 +87,7 @@ function breakpoints(question, lines, k, from) {
 function offers(question, form, mimic) {
   const known = data.known(question);
   if (!known.plus) return false;
-  if (form === "several mimics") return known.several;
+  if (form === "several mimics") return known.several && mimic === "own";
   if (form === "question added" && !known.question) return false;
   return mimic === "own" ? known.own : known.own && known.random;
 }
@@ -199,7 +183,7 @@ function unpack(texts, bytes) {
     }
     return values;
   }
-  const found = { sets: texts.sets, passages: texts.passages, sources: texts.sources, steps: texts.steps };
+  const found = { ...texts };
   for (const column of texts.columns) {
     const steps = whole(3);
     const values = new Float64Array(n);
@@ -241,7 +225,7 @@ function readAddress() {
   place.set = set.name;
   place.q = set.questions.some((one) => one.qid === said.get("q")) ? said.get("q") : set.median;
   place.form = Object.hasOwn(FORMS, said.get("form") ?? "") ? said.get("form") : "one mimic";
-  place.mimic = Object.hasOwn(MIMICS, said.get("mimic") ?? "") ? said.get("mimic") : "own";
+  place.mimic = Object.hasOwn(data.mimics, said.get("mimic") ?? "") ? said.get("mimic") : "own";
   const lam = parseFloat(said.get("lam"));
   place.lam = lam >= -1 && lam <= LAM_MAX ? lam : 0;
   place.guess = GUESSES.includes(said.get("guess")) ? said.get("guess") : "";
@@ -284,14 +268,7 @@ async function copyLink() {
   try {
     await navigator.clipboard.writeText(link);
   } catch {
-    // A page that was opened as a file may not be let near the clipboard: the old way, else by hand.
-    const field = element("textarea", "aloud");
-    field.value = link;
-    document.body.append(field);
-    field.select();
-    if (!document.execCommand("copy")) done = "see address";
-    field.remove();
-    by("copy").focus();
+    done = "see address"; // some browsers let no page without https near the clipboard
   }
   by("copy").textContent = done;
   by("aloud").textContent = done === "copied" ? "Link copied" : "The link is in the address bar";
@@ -301,7 +278,7 @@ async function copyLink() {
 function keepToWhatThereIs() {
   const question = currentQuestion();
   if (!offers(question, place.form, "own")) place.form = "one mimic";
-  if (!CHOICES[place.form].includes(place.mimic) || !offers(question, place.form, place.mimic)) place.mimic = "own";
+  if (!offers(question, place.form, place.mimic)) place.mimic = "own";
   place.lam = within(place.lam);
 }
 
@@ -381,11 +358,11 @@ const ESSAY = [
   {
     key: "ends",
     says: () => (onWorm() ? "worm" : isOwn() && near(-1) ? "added" : isOwn() && near(2) ? "twice" : "ask"),
-    does: () => [["λ = −1", { lam: -1, ...OWN }], ["λ = 2", { lam: 2, ...OWN }], ["a worm in an eye", worm]],
+    does: () => [["λ = −1", { lam: -1, ...OWN }], ["λ = 2", { lam: 2, ...OWN }], ["a worm in an eye", { ...WORM, ...OWN }]],
   },
 ];
 const OWN = { form: "one mimic", mimic: "own" };
-const WORM = "#set=medqa&q=0890&lam=1.98&step=4";
+const WORM = { set: "medqa", q: "0890", lam: 1.98 };
 
 const next = () => [[`step ${place.step + 1} →`, { step: place.step + 1 }]];
 
@@ -398,15 +375,7 @@ function again() {
 const untold = () => place.step <= 2 && !moved && place.lam === 0;
 const guessing = () => untold() && place.step === 1 && !place.guess;
 
-function onWorm() {
-  const there = new URLSearchParams(WORM.slice(1));
-  return place.q === there.get("q") && near(parseFloat(there.get("lam"))) && isOwn();
-}
-
-function worm() {
-  clearTimeout(pause);
-  location.hash = WORM;
-}
+const onWorm = () => place.q === WORM.q && near(WORM.lam) && isOwn();
 
 function showStep() {
   const step = ESSAY[place.step - 1];
@@ -471,8 +440,8 @@ function showControls() {
   fill(by("question"), set.questions.map((one) => [one.qid, `${one.qid}: ${one.text.slice(0, 90)}`]), place.q);
   const forms = Object.keys(FORMS).filter((form) => offers(question, form, "own"));
   fill(by("form"), forms.map((form) => [form, FORMS[form]]), place.form);
-  const mimics = CHOICES[place.form].filter((mimic) => offers(question, place.form, mimic));
-  fill(by("mimic"), mimics.map((mimic) => [mimic, MIMICS[mimic]]), place.mimic);
+  const mimics = Object.keys(data.mimics).filter((mimic) => offers(question, place.form, mimic));
+  fill(by("mimic"), mimics.map((mimic) => [mimic, data.mimics[mimic]]), place.mimic);
   by("median").disabled = place.q === set.median;
 }
 
@@ -501,25 +470,14 @@ function showTexts() {
     }),
   );
   by("target").textContent = question.target;
-  const heads = {
-    own: "H−",
-    random: "H− of another question",
-    rotation: "H−: its angle is kept, its direction comes from another question's",
-  };
   let text = place.mimic === "random" ? mimicOf(question.random_of) : question.mimic;
   if (place.form === "several mimics") text = question.several.map((one, i) => `${i + 1}. ${one}`).join(" ");
-  by("mimictitle").textContent = place.form === "several mimics" ? "Several H−, as they begin" : heads[place.mimic];
+  by("mimictitle").textContent = place.form === "several mimics" ? "Several H−, as they begin" : data.heads[place.mimic];
   by("mimictext").textContent = text || "–";
   by("written").textContent = set.written;
 }
 
-function mimicOf(qid) {
-  for (const set of data.sets) {
-    const other = set.questions.find((one) => one.qid === qid);
-    if (other) return other.mimic;
-  }
-  return "";
-}
+const mimicOf = (qid) => data.sets.flatMap((set) => set.questions).find((one) => one.qid === qid)?.mimic;
 
 // A passage.
 
@@ -684,7 +642,7 @@ function showLambda() {
   arrange(by("after"), after, (made, i, r) => update(made, i, r + 1, place.lam, lines, before.includes(i) ? "" : "new"), true);
   tellSums();
   const count = (top) => ofFive(countOf(currentSet(), question, top));
-  const start = STARTS[place.form];
+  const start = data.starts[place.form];
   by("start").textContent = start;
   by("told").textContent = `right: ${count(before)} by ${start}, ${count(after)} now`;
   by("changes").textContent = `Ticks under the slider: a passage enters the five. Orange: ${marks().map(([, name]) => name).join("; ")}.`;
@@ -816,7 +774,7 @@ function showBands(set, points) {
 
 function showUnjudged(set, share) {
   // Where judging was by lambda, what nobody saw counts as not right: say so where it matters.
-  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ").replaceAll("-", "−")}. Here nobody saw ${(100 * share).toFixed(1)} % of the five, on average over the set: the line over λ counts them as not right, the band above it as right.`;
+  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ").replaceAll("-", "−")}. Here nobody saw ${(100 * share).toFixed(1)} % of the five: the line over λ counts them as not right, the grey area above it as right.`;
   by("unseen").textContent = set.judged_at.length && share > 0.0005 ? note : "";
 }
 
@@ -851,7 +809,6 @@ function showPolar() {
   text.textContent = `cos(h+, mimic) = ${c.toFixed(2)}. At λ = ${signed(place.lam)} the query h+ − λ · mimic has turned ${turn.toFixed(0)}° ${place.lam < 0 ? "towards the mimic" : "away from h+"}.`;
   svg.setAttribute("aria-label", text.textContent);
 }
-
 
 // What a reader does.
 
@@ -927,9 +884,7 @@ function listen() {
   window.addEventListener("hashchange", () => {
     cancelAnimationFrame(waiting);
     readAddress();
-    showControls();
-    showQuestion();
-    tellWhenStill();
+    moveTo({});
   });
   const watcher = new ResizeObserver(() => {
     document.documentElement.style.setProperty("--asked", `${by("asked").offsetHeight}px`);
