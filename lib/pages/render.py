@@ -28,7 +28,8 @@ from lib.search.contrast import rotation
 
 PROFILES = ("mini", "open")
 """Profiles with committed results; ``paper`` needs GPUs and a model hub, and is shown NOT RUN."""
-TEMPLATES = Path(__file__).parents[2] / "docs" / "_templates"
+_HERE = Path(__file__).parents[2]
+TEMPLATES = _HERE / "docs" / "_templates"
 PAPERS = paths.DATA / "papers.csv"
 """What of each paper is here: a row an item."""
 
@@ -73,8 +74,8 @@ def slides() -> str:
 
 def drawn(name: str) -> str:
     """A committed figure as an address that holds it; the reader's lambda is named by its value."""
-    file = paths.ROOT / "figures" / f"{name}.svg"
-    text, table = file.read_text(encoding="utf-8"), pd.read_csv(file.with_suffix(".csv"))
+    text = (_HERE / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+    table = csv_of(f"figures/{name}.csv").table
     if "lambda_marked" in table:
         text = text.replace(">yours<", f">λ = {table['lambda_marked'].iloc[0]:g}<")
     return f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
@@ -84,7 +85,7 @@ def drawn(name: str) -> str:
 def turned(cosine: str, lam: float) -> float:
     """Degrees by which the exam questions' mimics turn the query from h+, by the median of their
     ``c_own``, or of another question's ``c_random``."""
-    _, *asked = read_jsonl(paths.DATA / "explorer" / "questions.jsonl.gz")
+    _, *asked = read_jsonl(_HERE / "data" / "explorer" / "questions.jsonl.gz")
     c = [question[cosine] for question in asked if question["set"] in ("medqa", "mmlu")]
     return abs(float(rotation(median(c), lam)))
 
@@ -154,7 +155,7 @@ def beats_the_next_best() -> pd.Series:
 
 def csv_of(file: str) -> Lookup:
     """A committed CSV that is no result, by its path: what a paper printed, what a figure draws."""
-    return Lookup(pd.read_csv(TEMPLATES.parents[1] / file))
+    return Lookup(pd.read_csv(_HERE / file))
 
 
 def reading_order() -> pd.DataFrame:
