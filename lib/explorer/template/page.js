@@ -691,7 +691,10 @@ function showCurves() {
   showTicks();
   showLine(set, points, here);
   showBands(set, points);
-  showUnjudged(set, here.shares[NOT_JUDGED]);
+  // Where judging was by lambda, what nobody saw counts as not right: say so where it matters.
+  const unseen = here.shares[NOT_JUDGED];
+  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ").replaceAll("-", "−")}. Here nobody saw ${(100 * unseen).toFixed(1)} % of the five: the line over λ counts them as not right, the grey area above it as right.`;
+  by("unseen").textContent = set.judged_at.length && unseen > 0.0005 ? note : "";
 }
 
 // Where most questions hang on what nobody judged there is no line, only the band.
@@ -770,12 +773,6 @@ function showBands(set, points) {
   const caption = `Average over ${curveOf(set, place.form, place.mimic)[0].n} questions of ${set.title}, over λ. The colours are those of the passages.${drawn}`;
   by("curvetext").textContent = caption;
   svg.setAttribute("aria-label", caption);
-}
-
-function showUnjudged(set, share) {
-  // Where judging was by lambda, what nobody saw counts as not right: say so where it matters.
-  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ").replaceAll("-", "−")}. Here nobody saw ${(100 * share).toFixed(1)} % of the five: the line over λ counts them as not right, the grey area above it as right.`;
-  by("unseen").textContent = set.judged_at.length && share > 0.0005 ? note : "";
 }
 
 function showPolar() {
