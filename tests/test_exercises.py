@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 
 import nbformat
@@ -11,7 +12,7 @@ import pytest
 
 from lib.base import paths
 from lib.exercises import EXERCISES, check
-from lib.explorer.rows import read_rows
+from lib.explorer.rows import Place, read_rows
 from lib.pages.render import slides
 
 TEACH = paths.ROOT / "docs" / "teach"
@@ -142,7 +143,8 @@ def test_the_plan_has_ninety_minutes_without_a_gap_and_its_slides_are_there():
     spans = [tuple(map(int, span)) for span in re.findall(r"^\| (\d+)–(\d+) \|", plan, re.M)]
     assert spans[0][0] == 0 and spans[-1][1] == 90
     assert [end for _, end in spans[:-1]] == [start for start, _ in spans[1:]]
-    shown = re.findall(r"slides? (\d+)(?: (?:to|and) (\d+))?", plan)
+    used = " ".join(re.findall(r"^\| \d+–\d+ \|[^|]*\|([^|]*)\|", plan, re.M))
+    shown = re.findall(r"slides? (\d+)(?: (?:to|and) (\d+))?", used)
     numbers = [n for first, last in shown for n in range(int(first), int(last or first) + 1)]
     assert numbers == list(range(1, slides().count("<section>") + 1))
     short = re.findall(r"\((\d+)\)", plan.partition("With 45 minutes: ")[2])
@@ -159,6 +161,35 @@ def test_the_plan_and_the_exercises_open_the_explorer_at_the_question_of_the_sli
     assert at == sorted(at)
     covered = slides()[at[1] : at[2]]
     assert covered.count("<td>?</td>") == 4 and len(re.findall(r"\d %", covered)) == 1
+
+
+def test_the_predicted_table_says_how_far_each_mimic_turns_the_query():
+    """By another's mimic less far than by the own, added half the angle between H+ and H−."""
+    explored = read_rows()
+    rows = re.findall(r"<tr><td>(.*?)</td><td>(\d+)°</td>", slides())
+    assert len(rows) == 8 and rows[:4] == rows[4:]
+
+    def median(mimic: str, lam: float) -> float:
+        places = [
+            Place(name, question["qid"], mimic=mimic, lam=lam)
+            for name in ("medqa", "mmlu")
+            for question in explored.of(name)
+        ]
+        return float(np.median([abs(explored.turn(place)[1]) for place in places]))
+
+    turned = [("random", 1.0), ("rotation", 1.0), ("own", 1.0), ("own", -1.0)]
+    assert [int(degrees) for _, degrees in rows[:4]] == [round(median(*it)) for it in turned]
+    half = np.median([question["c_own"] for n in ("medqa", "mmlu") for question in explored.of(n)])
+    assert int(rows[3][1]) == round(float(np.degrees(np.arccos(half))) / 2)
+
+
+def test_the_class_predicts_before_the_explorer_tells():
+    """Slide 9's answers are in the explorer's steps 3 and 4: they stay closed until then."""
+    plan = (TEACH / "README.md").read_text("utf-8")
+    first, later = re.findall(r"^\| (?:25|40)–.*$", plan, re.M)
+    assert "steps 1 and 2 only" in first and "Leave steps 3 and 4 closed" in first
+    covered = slides().partition("<h2>Predict: is it")[0].count("<section>")
+    assert f"answers of slide {covered}" in first and "open steps 3 and 4" in later
 
 
 def test_what_the_slide_says_about_the_turn_is_so():
@@ -182,8 +213,12 @@ def test_what_the_slide_says_about_the_turn_is_so():
 
 
 def test_the_slides_show_committed_figures_and_ask_no_network_for_anything():
+    """They are in the page, so that a copy of the one file has them; no mark is called *yours*."""
     page = slides()
-    shown = re.findall(r'<img[^>]* src="([^"]+)" alt="[^"]{10,}">', page)
+    shown = re.findall(r'<img[^>]* src="data:image/svg.xml;base64,([^"]+)" alt="[^"]{10,}"', page)
     assert len(shown) == page.count("<img") >= 5
-    assert all((TEACH / name).resolve().is_file() for name in shown)
+    files = (paths.ROOT / "figures" / "mini").glob("*.svg")
+    marked = {re.sub(">yours<", ">λ = 0.4<", file.read_text("utf-8")) for file in files}
+    drawn = {base64.b64decode(one).decode() for one in shown}
+    assert drawn <= marked and not any("yours" in one for one in drawn)
     assert not re.search(r"(src|@import|url\()\W*https?:|<link", page)

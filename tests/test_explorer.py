@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from urllib.parse import parse_qsl
 
 import numpy as np
 import pandas as pd
@@ -43,11 +42,10 @@ from lib.explorer.rows import (
     read_rows,
 )
 from lib.explorer.sets import benchmark_set, real_sets
-from lib.explorer.steps import STEPS, right, share
-from lib.explorer.widget import COLOURS, QUERY, explore
+from lib.explorer.steps import STEPS, right, said, share
+from lib.explorer.widget import COLOURS, QUERY, explore, picture
 from lib.explorer.worked import lines_table, plot_worked, worked_table
 from lib.open_retriever import open_retriever
-from lib.pages.render import block
 from lib.profiles import load_profile
 from lib.query_spec import Hypotheses
 from lib.query_spec import Text as Written
@@ -286,11 +284,11 @@ def test_the_steps_say_what_is_counted_and_no_curve_gives_the_answer_away(explor
         for lam, mimic in ((0.0, "own"), (1.0, "own"), (1.0, "random"))
     )
     assert seen.place.lam == 0 and f"{before} of 5 passages" in seen.says.value
-    assert "polyline" not in seen.shown.value
+    assert "polygon" not in seen.shown.value
     seen.steps.value = "drag"
     seen.lam.value = 1.0
     assert f"{before} of 5 were right, {at_one} of 5 are" in seen.says.value
-    assert "polyline" in seen.shown.value
+    assert "polygon" in seen.shown.value
     seen.steps.value = "swap"
     seen.mimics.value = "random"
     assert f"{others} of 5 are right; with its own {at_one} of 5" in seen.says.value
@@ -313,13 +311,43 @@ def test_what_nobody_judged_is_not_told_as_wrong(explored):
     ]
     sure = np.mean([bool(one & {*GOOD}) for one in lists])
     unsure = np.mean([bool(one & {*GOOD, "not judged"}) for one in lists])
-    told = f"at least {100 * sure:.0f} % (most passages were not judged)"
+    told = f"at least {100 * sure:.0f} % (most passages not judged)"
     assert share(explored, place) == told and unsure > sure
-    assert "(some passages were not judged)" in share(explored, replace(place, lam=-0.5))
+    assert "(some passages not judged)" in share(explored, replace(place, lam=-0.5))
     for lam in (-1.0, 1.2):
         assert "judged" not in share(explored, replace(place, lam=lam)), "judged there"
     experts = explored.start("bioasq", lam=2.0)  # what they did not choose counts as not right
     assert "judged" not in share(explored, experts) and "judged" not in right(explored, experts)
+
+
+def test_the_last_step_compares_the_question_with_its_set(explored):
+    """Adding the mimic keeps more over the set; of a question where it keeps less it is said."""
+    shown = set()
+    for question in explored.of("medqa"):
+        place = Place("medqa", question["qid"], lam=-1.0)
+        added, subtracted = explored.rights(place, (-1.0, 1.0))
+        words = {1: "it is the same", -1: "it is the other way round", 0: "both keep as many"}
+        wanted = words[int(np.sign(added - subtracted))]
+        told = said(explored, place, "ends")
+        assert f"On this question {wanted}: {added} of 5 right, and {subtracted} of 5." in told
+        shown.add(wanted)
+    _, (all_added, all_subtracted), _ = explored.shares(place, (-1.0, 1.0))
+    assert len(shown) == 3 and all_added > all_subtracted
+
+
+@pytest.mark.parametrize("mimic", ["own", "rotation"])
+def test_what_nobody_judged_is_named_in_the_chart_and_is_no_line_at_0(explored, mimic):
+    place = explored.start("medqa", mimic=mimic, lam=0.0)
+    _, (sure,), _ = explored.shares(place, [2.0])
+    _, (unsure,), _ = explored.shares(place, [2.0], (*GOOD, "not judged"))
+    assert sure < 0.1 and unsure > 0.9
+    shown = picture(explored, place)
+    line = re.search(r'<path d="([^"]+)" fill="none" stroke="currentColor"', shown)[1]
+    ends = [float(x) for x in re.findall(r"([\d.]+),", line)]
+    assert min(ends) == 0 and max(ends) < 800
+    at = float(re.search(r"left:([\d.]+)%;transform:translateX\(-50%\)\">not judged", shown)[1])
+    assert 75 < at < 92
+    assert ">not judged</span>" not in picture(explored, explored.start("bioasq"))
 
 
 def test_controls_offer_what_there_is_and_follow_each_other(explored):
@@ -409,29 +437,29 @@ def test_the_page_has_the_rows(explored, written):
 
 
 def test_the_lead_says_what_the_chart_of_each_set_shows(explored, written):
-    lead = html.unescape(re.search(r'id="lead">(.*?)<a ', written, re.S)[1])
-    assert lead.startswith(block("reported"))
+    lead = html.unescape(re.search(r'id="lead">(.*?)</p>', written, re.S)[1])
     told = re.findall(r"from (\d+) % to (\d+) %[^(]*\((\d+) of ([\w-]+)\)", lead)
-    assert [name for *_, name in told] == ["MedQA", "MMLU-Med", "BioASQ"]
-    for (before, after, n, _), name in zip(told, ("medqa", "mmlu", "bioasq"), strict=True):
+    assert [name for *_, name in told] == ["MedQA", "MMLU-Med"]
+    for (before, after, n, _), name in zip(told, ("medqa", "mmlu"), strict=True):
         _, found, asked = explored.shares(explored.start(name), (0.0, 1.0))
         assert [before, after, n] == [*(f"{100 * share:.0f}" for share in found), str(asked)]
-        assert found[1] < found[0], "loses, the lead says"
+        assert found[1] < found[0], "fall, the lead says"
 
 
 def test_what_the_page_says_of_the_worm_is_so(explored, written):
-    link = html.unescape(re.search(r'id="worm" href="#([^"]+)"', written)[1])
-    said = dict(parse_qsl(link))
-    place = Place(said["set"], said["q"], lam=float(said["lam"]))
+    at = re.search(r'WORM = \{ set: "(\w+)", q: "(\w+)", lam: ([\d.]+) \}', written)
+    place = Place(at[1], at[2], lam=float(at[3]))
     question = explored.question(place)
     key = question["options"][question["answer"]]
     assert key == "Alendronate" and "first-line drug therapy for" in question["target"]
     assert "osteoporosis" in question["target"]
     fifth = explored.list_at(place)[4]
-    assert "a worm in an eye" in written and "human ocular thelaziasis" in fifth["text"]
+    assert "human ocular thelaziasis" in fifth["text"]
     assert {passage["class"] for passage in explored.list_at(place)} == {"not judged"}
     sweep = pd.read_csv(paths.REPORTED / "chr_fig5_lambda.csv")["lambda"].max()
-    assert f"ends at λ = {sweep:g}" in written and sweep < place.lam
+    told = STEPS["ends"]["worm"]
+    assert "a worm in an eye" in told and f"own sweep, which ends at λ = {sweep:g}" in told
+    assert sweep < place.lam and "worm" not in written.partition('class="stage"')[0], "not the lead"
 
 
 def test_what_is_said_of_a_passage_is_what_its_judges_said(explored, written):

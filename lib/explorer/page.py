@@ -21,8 +21,6 @@ from lib.explorer.rows import (
     COLUMNS,
     FOLDER,
     Explored,
-    Form,
-    Mimic,
     Place,
     begins,
     candidates,
@@ -30,7 +28,7 @@ from lib.explorer.rows import (
 )
 from lib.explorer.steps import STEPS
 from lib.explorer.why import reasons
-from lib.pages.render import block
+from lib.explorer.widget import HEADS, MIMICS, STARTS
 
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
@@ -83,21 +81,16 @@ def _in_letters(payload: bytes) -> str:
 
 
 def _lead(explored: Explored) -> str:
-    """What the paper reports, as README says it; and what was found here, from the rows: what the
-    chart of each set shows at λ = 0 and at 1."""
+    """What was found, from the rows: what the charts show at λ = 0 and at 1."""
     shown = []
-    for name in ("medqa", "mmlu", "bioasq"):
+    for name in ("medqa", "mmlu"):
         _, (before, after), n = explored.shares(explored.start(name), (0.0, 1.0))
         title, *_ = explored.set_named(name)["title"].split(",")
-        shown.append((f"from {100 * before:.0f} % to {100 * after:.0f} %", f"({n} of {title})"))
-    (first, of_first), *others = shown
-    listed = " and ".join(f"{change} {of}" for change, of in others)
-    found = (
-        "Here, with a small encoder and open passages, subtracting the mimic loses the right "
-        "evidence too: from λ = 0 to the paper's λ = 1, questions with a right passage among the "
-        f"first five go {first} {of_first}, {listed}."
+        shown.append(f"from {100 * before:.0f} % to {100 * after:.0f} % ({n} of {title})")
+    return html.escape(
+        "Found here: at the paper's λ = 1, exam questions with a right passage fall "
+        f"{', '.join(shown)}."
     )
-    return html.escape(f"{block('reported')} {found}")
 
 
 def _packed(explored: Explored) -> bytes:
@@ -127,6 +120,9 @@ def _packed(explored: Explored) -> bytes:
         "rows": len(records),
         "columns": list(COLUMNS),
         "steps": STEPS,
+        "starts": STARTS,
+        "heads": HEADS,
+        "mimics": MIMICS,
         "sets": list(sets.values()),
         "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
         "passages": [_passage(explored.passages[i], i in long, i in whole) for i in used.tolist()],
@@ -134,12 +130,6 @@ def _packed(explored: Explored) -> bytes:
     head = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode()
     numbers = _planes(records, starts[:-1], place)
     return gzip.compress(len(head).to_bytes(4, "big") + head + numbers, 9, mtime=0)
-
-
-def lowest(explored: Explored, name: str, form: Form, mimic: Mimic) -> float:
-    """The smallest lambda for which the page has the lists of a set: it adds the own mimic alone,
-    while the rows add others, too."""
-    return explored.least(Place(name, "", form)) if mimic == "own" else 0.0
 
 
 def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray], set[int]]:
@@ -151,7 +141,7 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
         chosen = []
         for form, mimic in explored.choices_of(question):
             height, slope = explored.lines(question, form, mimic)
-            low = lowest(explored, question["set"], form, mimic)
+            low = explored.least(Place(question["set"], "", form))
             chosen.append(candidates(height, slope, TOP, lam_min=low))
             if (form, mimic) == ("one mimic", "own"):
                 near = candidates(height, slope, TOP, lam_max=_SEEN_TO)

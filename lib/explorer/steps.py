@@ -41,7 +41,18 @@ class _Counted(dict):
         n = len(explored.of(place.set))
         super().__init__(verdict=verdict, means=means, n=n, guess="")
 
+    def _likewise(self) -> str:
+        """Whether adding and subtracting do to this question what they do to the set."""
+        added, subtracted = self.explored.rights(self.place, (-1.0, 1.0))
+        _, (all_added, all_subtracted), _ = self.explored.shares(self.place, (-1.0, 1.0))
+        if added == subtracted:
+            return "both keep as many"
+        same = (added > subtracted) == (all_added > all_subtracted)
+        return "it is the same" if same else "it is the other way round"
+
     def __missing__(self, key: str) -> str:
+        if key == "likewise":
+            return self._likewise()
         what, mimic, at = key.split()
         lam = self.place.lam if at == "here" else float(at)
         count = {"right": right, "share": share}[what]
@@ -68,4 +79,4 @@ def share(explored: Explored, place: Place) -> str:
     _, (at_most,), _ = explored.shares(place, [place.lam], could(explored, place))
     low, high = f"{100 * found:.0f} %", f"{100 * at_most:.0f} %"
     most = "most" if of_classes[CLASSES.index(UNSEEN)] > 0.5 else "some"
-    return low if low == high else f"at least {low} ({most} passages were {UNSEEN})"
+    return low if low == high else f"at least {low} ({most} passages {UNSEEN})"

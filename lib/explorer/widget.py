@@ -23,7 +23,7 @@ from lib.explorer.rows import (
     begins,
     read_rows,
 )
-from lib.explorer.steps import STEPS, could, right, said, share
+from lib.explorer.steps import STEPS, UNSEEN, could, right, said, share
 from lib.explorer.why import reasons
 from lib.pages.readable import NO_FORMULAS
 
@@ -46,15 +46,17 @@ COLOURS = {
 
 QUERY = "#D55E00"
 """Of the query and of lambda; h+ has the colour of text, h- that of ``wrong``."""
-_HEADS = {
+HEADS = {
     "own": "H−",
     "random": "H− of another question",
     "rotation": "H−: its angle is kept, its direction comes from another question's",
 }
-_MIMICS = {
+"""What is written above the mimic's text, by mimic."""
+
+MIMICS = {
     "own": "the question's own",
     "random": "another question's",
-    "rotation": "matched rotation",
+    "rotation": "matched rotation (same turn, wrong mimic)",
 }
 
 _ALL = 10**9
@@ -91,17 +93,15 @@ def picture(explored: Explored, place: Place, letters: int = _ALL, tells: bool =
     ids = [{passage["record"] for passage in found} for found in (before, after)]
     marks = {1.0: "the paper's"}
     if described["dev"] is not None and (place.form, place.mimic) == ("one mimic", "own"):
-        marks[described["dev"]] = "as tuned on other questions"
+        best = "the best on other questions"
+        marks[described["dev"]] = best if described["dev"] else f"no contrast, {best}"
     return _rendered(
         "picture.html",
         place=place,
         start=STARTS[place.form],
-        title=described["title"],
-        means=described["means"],
+        described=described,
         colours=COLOURS,
         accent=QUERY,
-        least=explored.least(place),
-        lam_max=LAM_MAX,
         ticks=[(at, _x(at, low)) for at in (-1, -0.5, 0, 0.5, 1, 1.5, 2) if at >= low],
         rights=[right(explored, replace(place, lam=lam)) for lam in (0.0, place.lam)],
         changes=[(at, _x(at, low)) for at in explored.changes(place)],
@@ -150,7 +150,7 @@ def _turn(explored: Explored, place: Place) -> dict | None:
 
 def _low(explored: Explored) -> float:
     """Where the slider begins: the smallest lambda that any set's rows go down to."""
-    return min(described.get("lam_min", 0.0) for described in explored.sets)
+    return min(described["lam_min"] for described in explored.sets)
 
 
 def _x(lam: float, low: float) -> float:
@@ -193,16 +193,26 @@ def _curve(explored: Explored, place: Place) -> dict | None:
             edge = points(base, 0, 120) + points(above, 0, 120)[::-1]
             bands.append({"class": name, "points": " ".join(edge)})
             base = above
+    # Where most questions hang on what nobody judged there is no line, only the band.
+    gap = at_most - found
+    seen, line = gap <= 0.5, points(found, 2, 60)
+    high = np.flatnonzero(gap > 0.8 * gap.max())  # the band's name is in the middle of these
+    named = high[len(high) // 2] if len(high) else 0
     return {
         "n": n,
         "first": share(explored, replace(place, lam=0.0)),
         "now": share(explored, place),
         "x": _x(place.lam, low),
         "bands": bands,
-        "line": " ".join(points(found, 2, 60)),
-        "band": " ".join(points(found, 2, 60) + points(at_most, 2, 60)[::-1]),
+        "line": "".join(
+            f"{'L' if i and seen[i - 1] else 'M'}{line[i]}" for i in np.flatnonzero(seen)
+        ),
+        "band": " ".join(line + points(at_most, 2, 60)[::-1]),
+        "named": (_x(lambdas[named], low) / 10, 62 - 30 * (found + at_most)[named])
+        if len(high)
+        else None,
         "judged_at": described["judged_at"],
-        "unseen": here[CLASSES.index("not judged")],
+        "unseen": here[CLASSES.index(UNSEEN)],
     }
 
 
@@ -210,7 +220,7 @@ def texts(explored: Explored, place: Place, letters: int = _ALL) -> str:
     """The question, its options with the key, the colours, H+ and the mimic that is subtracted;
     ``letters`` shortens the question to that."""
     question = explored.question(place)
-    head, mimics = _HEADS[place.mimic], [question["mimic"]]
+    head, mimics = HEADS[place.mimic], [question["mimic"]]
     if place.form == "several mimics":
         head, mimics = "Several H−", question["several"]
     elif place.mimic == "random":
@@ -329,7 +339,7 @@ class Explorer:
         forms = [form for form, _ in CHOICES if (form, "own") in offered]
         self.forms.options = list(dict.fromkeys(forms))
         self.forms.value = place.form
-        self.mimics.options = [(_MIMICS[m], m) for form, m in offered if form == place.form]
+        self.mimics.options = [(MIMICS[m], m) for form, m in offered if form == place.form]
         self.mimics.value = place.mimic
 
     def html(self) -> str:

@@ -7,24 +7,29 @@ measured is no number: it raises.
 
 from __future__ import annotations
 
+import base64
 import re
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 from jinja2.environment import TemplateModule
 from jinja2.runtime import Macro
 
 from lib.base import paths
+from lib.base.files import read_jsonl
 from lib.base.provenance import read_result
 from lib.pages.readable import chance, plain, words
 from lib.plots.captions import Lookup, template_environment
 from lib.profiles import load_profile
 from lib.report import pivot, reported
+from lib.search.contrast import rotation
 
 PROFILES = ("mini", "open")
 """Profiles with committed results; ``paper`` needs GPUs and a model hub, and is shown NOT RUN."""
-TEMPLATES = Path(__file__).parents[2] / "docs" / "_templates"
+_HERE = Path(__file__).parents[2]
+TEMPLATES = _HERE / "docs" / "_templates"
 PAPERS = paths.DATA / "papers.csv"
 """What of each paper is here: a row an item."""
 
@@ -67,6 +72,24 @@ def slides() -> str:
     return f"{made.strip()}\n"
 
 
+def drawn(name: str) -> str:
+    """A committed figure as an address that holds it; the reader's lambda is named by its value."""
+    text = (_HERE / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+    table = csv_of(f"figures/{name}.csv").table
+    if "lambda_marked" in table:
+        text = text.replace(">yours<", f">λ = {table['lambda_marked'].iloc[0]:g}<")
+    return f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
+
+
+@cache
+def turned(cosine: str, lam: float) -> float:
+    """Degrees by which the exam questions' mimics turn the query from h+, by the median of their
+    ``c_own``, or of another question's ``c_random``."""
+    _, *asked = read_jsonl(_HERE / "data" / "explorer" / "questions.jsonl.gz")
+    c = [question[cosine] for question in asked if question["set"] in ("medqa", "mmlu")]
+    return abs(float(rotation(median(c), lam)))
+
+
 def _reflow(text: str) -> str:
     """A paragraph or an item of a list on one line each, rows of tables as they are."""
     lines: list[str] = []
@@ -90,7 +113,7 @@ def _module(template: str) -> TemplateModule:
     environment = template_environment(TEMPLATES)
     environment.filters |= {"plain": plain, "cell": cell}
     helpers = (interval, chance, words, load_profile, declared, together, one_family, papers)
-    helpers += (instruments, disk_of_a_paper_run, gpu_checks)
+    helpers += (instruments, disk_of_a_paper_run, gpu_checks, drawn, turned)
     helpers += (beats_the_next_best, reading_order, repository, csv_of)
     environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
@@ -138,7 +161,7 @@ def beats_the_next_best() -> pd.Series:
 
 def csv_of(file: str) -> Lookup:
     """A committed CSV that is no result, by its path: what a paper printed, what a figure draws."""
-    return Lookup(pd.read_csv(TEMPLATES.parents[1] / file))
+    return Lookup(pd.read_csv(_HERE / file))
 
 
 def reading_order() -> pd.DataFrame:

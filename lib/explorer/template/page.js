@@ -9,22 +9,6 @@ const CLASSES = ["right", "both", "wrong", "on topic", "neither", "not judged"];
 const GOOD = new Set(["right", "both"].map((name) => CLASSES.indexOf(name)));
 const NOT_JUDGED = CLASSES.indexOf("not judged");
 const COLOURS = ["--right", "--both", "--wrong", "--topic", "--neither", "--unjudged"];
-const CHOICES = {
-  "one mimic": ["own", "random", "rotation"],
-  "question added": ["own", "random", "rotation"],
-  "several mimics": ["own"],
-};
-const MIMICS = {
-  own: "the question's own",
-  random: "another question's",
-  rotation: "matched rotation (same turn, wrong mimic)",
-};
-// What the search with lambda 0 is called, by form.
-const STARTS = {
-  "one mimic": "H+ alone",
-  "question added": "H+, question added",
-  "several mimics": "H+ alone",
-};
 const FORMS = {
   "one mimic": "one mimic (the paper's)",
   "question added": "one mimic, question added",
@@ -71,8 +55,8 @@ function topAt(question, lines, lam, k) {
   return best.map((one) => one.i);
 }
 
-// From where on the lists of a set are known: the own mimic alone is also added.
-const least = (set, form, mimic) => (form === "one mimic" && mimic === "own" ? set.lam_min : 0);
+// From where on the lists of a set are known: one mimic alone is also added.
+const least = (set, form) => (form === "one mimic" ? set.lam_min : 0);
 
 function breakpoints(question, lines, k, from) {
   // The set changes only where a line from outside crosses one inside; each swap raises the slopes.
@@ -103,7 +87,7 @@ function breakpoints(question, lines, k, from) {
 function offers(question, form, mimic) {
   const known = data.known(question);
   if (!known.plus) return false;
-  if (form === "several mimics") return known.several;
+  if (form === "several mimics") return known.several && mimic === "own";
   if (form === "question added" && !known.question) return false;
   return mimic === "own" ? known.own : known.own && known.random;
 }
@@ -148,7 +132,7 @@ function curveOf(set, form, mimic) {
   const key = [set.name, form, mimic].join("|");
   if (!curves.has(key)) {
     const points = [];
-    for (let i = Math.round(20 * least(set, form, mimic)); i <= 20 * LAM_MAX; i++) {
+    for (let i = Math.round(20 * least(set, form)); i <= 20 * LAM_MAX; i++) {
       points.push({ lam: i / 20, ...sharesAt(set, form, mimic, i / 20) });
     }
     curves.set(key, points);
@@ -199,7 +183,7 @@ function unpack(texts, bytes) {
     }
     return values;
   }
-  const found = { sets: texts.sets, passages: texts.passages, sources: texts.sources, steps: texts.steps };
+  const found = { ...texts };
   for (const column of texts.columns) {
     const steps = whole(3);
     const values = new Float64Array(n);
@@ -241,7 +225,7 @@ function readAddress() {
   place.set = set.name;
   place.q = set.questions.some((one) => one.qid === said.get("q")) ? said.get("q") : set.median;
   place.form = Object.hasOwn(FORMS, said.get("form") ?? "") ? said.get("form") : "one mimic";
-  place.mimic = Object.hasOwn(MIMICS, said.get("mimic") ?? "") ? said.get("mimic") : "own";
+  place.mimic = Object.hasOwn(data.mimics, said.get("mimic") ?? "") ? said.get("mimic") : "own";
   const lam = parseFloat(said.get("lam"));
   place.lam = lam >= -1 && lam <= LAM_MAX ? lam : 0;
   place.guess = GUESSES.includes(said.get("guess")) ? said.get("guess") : "";
@@ -284,14 +268,7 @@ async function copyLink() {
   try {
     await navigator.clipboard.writeText(link);
   } catch {
-    // A page that was opened as a file may not be let near the clipboard: the old way, else by hand.
-    const field = element("textarea", "aloud");
-    field.value = link;
-    document.body.append(field);
-    field.select();
-    if (!document.execCommand("copy")) done = "see address";
-    field.remove();
-    by("copy").focus();
+    done = "see address"; // some browsers let no page without https near the clipboard
   }
   by("copy").textContent = done;
   by("aloud").textContent = done === "copied" ? "Link copied" : "The link is in the address bar";
@@ -301,11 +278,11 @@ async function copyLink() {
 function keepToWhatThereIs() {
   const question = currentQuestion();
   if (!offers(question, place.form, "own")) place.form = "one mimic";
-  if (!CHOICES[place.form].includes(place.mimic) || !offers(question, place.form, place.mimic)) place.mimic = "own";
+  if (!offers(question, place.form, place.mimic)) place.mimic = "own";
   place.lam = within(place.lam);
 }
 
-const within = (lam) => Math.min(Math.max(lam, least(currentSet(), place.form, place.mimic)), LAM_MAX);
+const within = (lam) => Math.min(Math.max(lam, least(currentSet(), place.form)), LAM_MAX);
 
 // The essay: four steps, whose texts are those of lib/explorer/steps.json. What stands in braces is
 // counted from the data, at the place where the reader is.
@@ -320,7 +297,7 @@ function ofFive({ right, unseen }) {
 
 function atLeast({ shares, found, could }) {
   const most = shares[NOT_JUDGED] > 0.5 ? "most" : "some";
-  return percent(found) === percent(could) ? percent(found) : `at least ${percent(found)} (${most} passages were not judged)`;
+  return percent(found) === percent(could) ? percent(found) : `at least ${percent(found)} (${most} passages not judged)`;
 }
 
 function rightsAt(lam, mimic = "own") {
@@ -333,9 +310,17 @@ function verdict() {
   return after > before ? "more" : after < before ? "fewer" : "as many";
 }
 
+function likewise() {
+  // Whether adding and subtracting do to this question what they do to the set.
+  const [added, subtracted] = [-1, 1].map((lam) => rightsAt(lam).right);
+  const [all, less] = [-1, 1].map((lam) => sharesAt(currentSet(), "one mimic", "own", lam).found);
+  return added === subtracted ? "both keep as many" : added > subtracted === all > less ? "it is the same" : "it is the other way round";
+}
+
 function filled(text) {
   const values = {
     n: () => currentSet().questions.length,
+    likewise,
     means: () => currentSet().means.right,
     verdict: () => verdict()[0].toUpperCase() + verdict().slice(1),
     guess: () => (place.step === 1 ? place.guess : !place.guess ? "" : place.guess === verdict() ? ", as you guessed" : `; you guessed ${place.guess}`),
@@ -373,10 +358,11 @@ const ESSAY = [
   {
     key: "ends",
     says: () => (onWorm() ? "worm" : isOwn() && near(-1) ? "added" : isOwn() && near(2) ? "twice" : "ask"),
-    does: () => [["λ = −1", { lam: -1, ...OWN }], ["λ = 2", { lam: 2, ...OWN }], ["a worm in an eye", worm]],
+    does: () => [["λ = −1", { lam: -1, ...OWN }], ["λ = 2", { lam: 2, ...OWN }], ["a worm in an eye", { ...WORM, ...OWN }]],
   },
 ];
 const OWN = { form: "one mimic", mimic: "own" };
+const WORM = { set: "medqa", q: "0890", lam: 1.98 };
 
 const next = () => [[`step ${place.step + 1} →`, { step: place.step + 1 }]];
 
@@ -389,25 +375,17 @@ function again() {
 const untold = () => place.step <= 2 && !moved && place.lam === 0;
 const guessing = () => untold() && place.step === 1 && !place.guess;
 
-function onWorm() {
-  const there = new URLSearchParams(by("worm").hash.slice(1));
-  return place.q === there.get("q") && near(parseFloat(there.get("lam"))) && isOwn();
-}
-
-function worm() {
-  clearTimeout(pause);
-  location.hash = by("worm").hash;
-}
+const onWorm = () => place.q === WORM.q && near(WORM.lam) && isOwn();
 
 function showStep() {
   const step = ESSAY[place.step - 1];
-  by("lead").hidden = by("far").hidden = untold();
+  by("lead").style.visibility = untold() ? "hidden" : "visible"; // its line is kept: nothing jumps
   by("steps").replaceChildren(
     ...ESSAY.map(({ key }, i) => {
       const { name } = data.steps[key];
       const button = element("button", "", `${i + 1} `);
       button.type = "button";
-      button.ariaLabel = `${i + 1} ${name}`;
+      button.title = name;
       button.append(element("span", "", name));
       if (i + 1 === place.step) button.setAttribute("aria-current", "step");
       return button;
@@ -462,8 +440,8 @@ function showControls() {
   fill(by("question"), set.questions.map((one) => [one.qid, `${one.qid}: ${one.text.slice(0, 90)}`]), place.q);
   const forms = Object.keys(FORMS).filter((form) => offers(question, form, "own"));
   fill(by("form"), forms.map((form) => [form, FORMS[form]]), place.form);
-  const mimics = CHOICES[place.form].filter((mimic) => offers(question, place.form, mimic));
-  fill(by("mimic"), mimics.map((mimic) => [mimic, MIMICS[mimic]]), place.mimic);
+  const mimics = Object.keys(data.mimics).filter((mimic) => offers(question, place.form, mimic));
+  fill(by("mimic"), mimics.map((mimic) => [mimic, data.mimics[mimic]]), place.mimic);
   by("median").disabled = place.q === set.median;
 }
 
@@ -492,25 +470,14 @@ function showTexts() {
     }),
   );
   by("target").textContent = question.target;
-  const heads = {
-    own: "H−",
-    random: "H− of another question",
-    rotation: "H−: its angle is kept, its direction comes from another question's",
-  };
   let text = place.mimic === "random" ? mimicOf(question.random_of) : question.mimic;
   if (place.form === "several mimics") text = question.several.map((one, i) => `${i + 1}. ${one}`).join(" ");
-  by("mimictitle").textContent = place.form === "several mimics" ? "Several H−, as they begin" : heads[place.mimic];
+  by("mimictitle").textContent = place.form === "several mimics" ? "Several H−, as they begin" : data.heads[place.mimic];
   by("mimictext").textContent = text || "–";
   by("written").textContent = set.written;
 }
 
-function mimicOf(qid) {
-  for (const set of data.sets) {
-    const other = set.questions.find((one) => one.qid === qid);
-    if (other) return other.mimic;
-  }
-  return "";
-}
+const mimicOf = (qid) => data.sets.flatMap((set) => set.questions).find((one) => one.qid === qid)?.mimic;
 
 // A passage.
 
@@ -647,8 +614,8 @@ function showQuestion() {
   const question = currentQuestion();
   const lines = linesOf(question, place.form, place.mimic);
   if (shown?.question !== question) for (const id of ["before", "after"]) by(id).replaceChildren();
-  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, least(currentSet(), place.form, place.mimic)) };
-  by("lam").min = least(currentSet(), place.form, "own");
+  shown = { question, lines, before: topAt(question, lines, 0, K), changes: breakpoints(question, lines, K, least(currentSet(), place.form)) };
+  by("lam").min = least(currentSet(), place.form);
   showTexts();
   showLambda();
 }
@@ -656,14 +623,14 @@ function showQuestion() {
 function marks() {
   const found = [[1, "λ = 1, the paper's"]];
   const dev = currentSet().dev;
-  if (dev !== null && isOwn()) found.push([dev, `λ = ${dev}, as tuned on other questions`]);
+  if (dev !== null && isOwn()) found.push([dev, `λ = ${dev}${dev ? "" : ", no contrast"}, the best on other questions`]);
   return found;
 }
 
 const signed = (lam) => lam.toFixed(2).replace("-", "−");
 
 function showLambda() {
-  const { question, lines, before, changes } = shown;
+  const { question, lines, before } = shown;
   if (place.lam !== 0) moved = true;
   const after = topAt(question, lines, place.lam, K);
   by("lam").value = place.lam;
@@ -675,12 +642,10 @@ function showLambda() {
   arrange(by("after"), after, (made, i, r) => update(made, i, r + 1, place.lam, lines, before.includes(i) ? "" : "new"), true);
   tellSums();
   const count = (top) => ofFive(countOf(currentSet(), question, top));
-  const start = STARTS[place.form];
+  const start = data.starts[place.form];
   by("start").textContent = start;
-  by("told").textContent = `right: ${count(before)} by ${start}, ${count(after)} at λ = ${signed(place.lam)}`;
-  const past = changes.filter((at) => at <= place.lam).length;
-  const marked = marks().map(([, name]) => name).join("; ");
-  by("changes").textContent = `The set of five changes ${changes.length} times between λ = ${signed(least(currentSet(), place.form, place.mimic)).slice(0, -3)} and ${LAM_MAX}, ${past} of them up to here: the black ticks under the slider. Orange: ${marked}.`;
+  by("told").textContent = `right: ${count(before)} by ${start}, ${count(after)} now`;
+  by("changes").textContent = `Ticks under the slider: a passage enters the five. Orange: ${marks().map(([, name]) => name).join("; ")}.`;
   // Not disabled, which would take the focus away: pressed without a change ahead, they do nothing.
   by("back").setAttribute("aria-disabled", nextChange(-1) === null);
   by("next").setAttribute("aria-disabled", nextChange(1) === null);
@@ -694,7 +659,7 @@ function showLambda() {
 const THUMB = 20;
 function axisOf(svg, height) {
   const width = svg.getBoundingClientRect().width || 600;
-  const from = least(currentSet(), place.form, "own");
+  const from = least(currentSet(), place.form);
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.style.height = `${height}px`;
@@ -726,11 +691,17 @@ function showCurves() {
   showTicks();
   showLine(set, points, here);
   showBands(set, points);
-  showUnjudged(set, here.shares[NOT_JUDGED]);
+  // Where judging was by lambda, what nobody saw counts as not right: say so where it matters.
+  const unseen = here.shares[NOT_JUDGED];
+  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ").replaceAll("-", "−")}. Here nobody saw ${(100 * unseen).toFixed(1)} % of the five: the line over λ counts them as not right, the grey area above it as right.`;
+  by("unseen").textContent = set.judged_at.length && unseen > 0.0005 ? note : "";
 }
 
+// Where most questions hang on what nobody judged there is no line, only the band.
+const isSeen = ({ found, could }) => could - found <= 0.5;
+
 function pathOf(points, x, y) {
-  return points.map((p, i) => `${i ? "L" : "M"}${x(p.lam)},${y(p.found)}`).join("");
+  return points.map((p, i) => (isSeen(p) ? `${i && isSeen(points[i - 1]) ? "L" : "M"}${x(p.lam)},${y(p.found)}` : "")).join("");
 }
 
 function grid(svg, axis, top, height, shares) {
@@ -749,7 +720,7 @@ function showLine(set, points, here) {
   const y = (share) => top + height * (1 - share);
   grid(svg, axis, top, height, [0, 0.5, 1]);
   const start = sharesAt(set, place.form, place.mimic, 0);
-  const caption = `${here.n} questions of ${set.title.split(",")[0]}; with a right passage among the five: ${atLeast(start)} at λ = 0, ${atLeast(here)} at λ = ${signed(place.lam)}`;
+  const caption = `${here.n} questions of ${set.title.split(",")[0]}; a right passage among the five: ${atLeast(start)} at λ = 0, ${atLeast(here)} at λ = ${signed(place.lam)}`;
   svg.setAttribute("aria-label", untold() ? "Empty until λ moves: the result over all questions" : caption);
   if (untold()) {
     by("over").textContent = `Here, once λ moves: the result over all ${here.n} questions of ${set.title.split(",")[0]}.`;
@@ -763,9 +734,16 @@ function showLine(set, points, here) {
   draw(svg, "polygon", { points: [...low, ...high].join(" "), fill: "var(--unjudged)" });
   draw(svg, "path", { d: pathOf(points, axis.x, y), fill: "none", stroke: "var(--ink)", "stroke-width": 2 });
   draw(svg, "line", { x1: axis.x(place.lam), x2: axis.x(place.lam), y1: top, y2: top + height + 6, stroke: "var(--accent)", "stroke-dasharray": "3 3" });
-  draw(svg, "circle", { id: "dot", cx: axis.x(place.lam), cy: y(here.found), r: 5, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
-  const unsure = here.could > here.found ? " Band: not judged." : "";
-  by("over").textContent = `${caption}.${other ? " Grey line: own mimic." : ""}${unsure}`;
+  const gap = ({ found, could }) => could - found;
+  const most = Math.max(...points.map(gap));
+  if (most) {
+    // Its name is in the middle of where the band is high.
+    const high = points.filter((p) => gap(p) > 0.8 * most);
+    const { lam, found, could } = high[high.length >> 1];
+    draw(svg, "text", { x: axis.x(lam), y: y((found + could) / 2) + 4, "text-anchor": "middle", class: "inside" }, "not judged");
+  }
+  if (isSeen(here)) draw(svg, "circle", { id: "dot", cx: axis.x(place.lam), cy: y(here.found), r: 5, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
+  by("over").textContent = `${caption}.${other ? " Grey line: own mimic." : ""}`;
 }
 
 function showBands(set, points) {
@@ -795,12 +773,6 @@ function showBands(set, points) {
   const caption = `Average over ${curveOf(set, place.form, place.mimic)[0].n} questions of ${set.title}, over λ. The colours are those of the passages.${drawn}`;
   by("curvetext").textContent = caption;
   svg.setAttribute("aria-label", caption);
-}
-
-function showUnjudged(set, share) {
-  // Where judging was by lambda, what nobody saw counts as not right: say so where it matters.
-  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ").replaceAll("-", "−")}. Here nobody saw ${(100 * share).toFixed(1)} % of the five, on average over the set: the line over λ counts them as not right, the band above it as right.`;
-  by("unseen").textContent = set.judged_at.length && share > 0.0005 ? note : "";
 }
 
 function showPolar() {
@@ -834,7 +806,6 @@ function showPolar() {
   text.textContent = `cos(h+, mimic) = ${c.toFixed(2)}. At λ = ${signed(place.lam)} the query h+ − λ · mimic has turned ${turn.toFixed(0)}° ${place.lam < 0 ? "towards the mimic" : "away from h+"}.`;
   svg.setAttribute("aria-label", text.textContent);
 }
-
 
 // What a reader does.
 
@@ -910,9 +881,7 @@ function listen() {
   window.addEventListener("hashchange", () => {
     cancelAnimationFrame(waiting);
     readAddress();
-    showControls();
-    showQuestion();
-    tellWhenStill();
+    moveTo({});
   });
   const watcher = new ResizeObserver(() => {
     document.documentElement.style.setProperty("--asked", `${by("asked").offsetHeight}px`);
@@ -925,6 +894,9 @@ async function begin() {
   try {
     data = await load();
     by("controls").open = !isPhone();
+    // A copy in another folder has none of the files that these links lead to.
+    by("beside").hidden = !location.pathname.endsWith("/docs/explorer.html");
+    by("alone").hidden = !by("beside").hidden;
     readAddress();
     showControls();
     showQuestion();
