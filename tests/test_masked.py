@@ -21,7 +21,7 @@ from lib.plots import figures, label_of
 from lib.report import pivot, reported
 from lib.studies.masked import answering, arms, grid, sample, study
 from lib.studies.masked.mask import Mask, names_left, other_names, read_names
-from lib.studies.masked.texts import KINDS, Held
+from lib.studies.masked.texts import KINDS, Held, written_for
 from tools.annotation import Pending, apart
 from tools.fresh_sample import ORDER, hash_of, link
 
@@ -376,3 +376,16 @@ def test_a_changed_step_breaks_the_chain(tmp_path: Path):
     copy = tmp_path / "questions.csv"
     copy.write_bytes((DATA / "masked" / "questions.csv").read_bytes() + b"medqa,1,test,A\n")
     assert hash_of([copy]) != hash_of([DATA / "masked" / "questions.csv"])
+
+
+def test_half_of_what_is_written_is_h_plus_and_thirty_questions_show_twenty_points():
+    """What notebooks 06 and 14 say in words: the share of H+, and what a small sample can show."""
+    written = written_for(list(sample.load_masked("test")), ["described"])["described"].values()
+    both = [[len(one.trace[key].split()) for key in ("H_plus", "H_minus")] for one in written]
+    plus, minus = np.mean(both, axis=0)
+    assert 0.4 < plus / (plus + minus) < 0.6
+    tests = read_result("claims_masked", "open", committed=True)[0].query("status == 'primary'")
+    questions, found = tests["n"].max(), tests.query("baseline == 'question' and arm == 'chr@1'")
+    least = found["mde"].item()
+    assert 0.15 < least * np.sqrt(questions / 30) < 0.25
+    assert 100 < questions * (least / 0.1) ** 2 <= 150
