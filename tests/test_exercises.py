@@ -156,6 +156,7 @@ def test_the_plan_and_the_exercises_open_the_explorer_at_the_question_of_the_sli
     link = f"explorer.html#set={place.set}&q={place.qid})"
     assert link in (TEACH / "README.md").read_text("utf-8")
     assert link in (paths.ROOT / "notebooks" / "17_exercises.ipynb").read_text("utf-8")
+    assert f"<b>{place.qid}</b>" in slides()
     order = ("<h2>Predict</h2>", "<h2>Predict: is it", "<h2>All questions", "<h2>Is it the")
     at = [slides().index(heading) for heading in order]
     assert at == sorted(at)
