@@ -52,10 +52,11 @@ _COPIED = {
 """What is copied, from the project to the folder."""
 
 
-def seed(folder: Path = FOLDER) -> list[Path]:
+def seed(folder: Path = FOLDER, ours: bool = False) -> list[Path]:
     """Copy what is new or was not touched since it was copied; returns what the reader changed.
 
     A file of the reader's is never overwritten. To have the committed one back, delete the copy.
+    With ``ours`` no reader uses the folder: every file is overwritten by the committed one.
     """
     record = folder / ".copied.json"
     copied: dict[str, str] = {}  # place in the folder -> the hash of what was copied there
@@ -66,7 +67,7 @@ def seed(folder: Path = FOLDER) -> list[Path]:
         name = target.relative_to(folder).as_posix()
         now = sha256_file(source)
         there = sha256_file(target) if target.exists() else None
-        if there not in (None, copied.get(name), now):
+        if there not in (None, copied.get(name), now) and not ours:
             changed.append(target)
             continue
         if there != now:

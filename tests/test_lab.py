@@ -71,6 +71,9 @@ def test_what_a_reader_changed_is_kept_and_named_and_the_rest_renewed(project, t
     assert (folder / "docs" / "b.md").read_text() == "a newer version"
     (folder / "notebooks" / "a.ipynb").unlink()  # how a reader has the committed one back
     assert lab.seed(folder) == []
+    (folder / "docs" / "b.md").write_text("left by an earlier check")
+    assert lab.seed(folder, ours=True) == []
+    assert (folder / "docs" / "b.md").read_text() == "a newer version"
     assert (folder / "notebooks" / "a.ipynb").read_text() == "a newer version"
 
 
