@@ -10,6 +10,7 @@ import time
 import tracemalloc
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,6 +44,16 @@ PROMPTS = (
 """What the paper profile asks with; documents are left out here and added by their own length."""
 
 
+@dataclass(frozen=True)
+class Generated:
+    """One reply with the engine's own count of tokens; ``reason`` is stop or length."""
+
+    text: str
+    reason: str
+    prompt_tokens: int
+    output_tokens: int
+
+
 class SmallEngine:
     """The bundled SmolLM2, whatever model is asked for; counts are those of llama.cpp's timings."""
 
@@ -56,16 +67,20 @@ class SmallEngine:
             return json.load(answer)
 
     def count(self, messages: list[dict]) -> int:
-        """Tokens of a prompt."""
+        """See the class."""
         return self.tokens(self._post("/apply-template", {"messages": messages})["prompt"])
 
     def tokens(self, text: str) -> int:
         """Tokens of a text; marks of the chat template are one each."""
         return len(self._post("/tokenize", {"content": text, "parse_special": True})["tokens"])
 
-    def timings(self, body: dict) -> dict:
-        """What llama.cpp says of one reply: tokens of the prompt, read or kept, and of the text."""
-        return self._post("/v1/chat/completions", body)["timings"]
+    def generate(self, body: dict) -> Generated:
+        """See the class."""
+        answer = self._post("/v1/chat/completions", body)
+        (choice,), spent = answer["choices"], answer["timings"]
+        read = spent["cache_n"] + spent["prompt_n"]
+        text, reason = choice["message"]["content"] or "", choice["finish_reason"]
+        return Generated(text, reason, read, spent["predicted_n"])
 
 
 def counted(name: str, question: Question, count: Callable[[list[dict]], int]) -> int:
@@ -91,8 +106,8 @@ def speeds(engine: SmallEngine, times: int = 5) -> Iterator[tuple[str, float]]:
 
     def talk(words: int, tokens: int) -> int:
         ask = [{"role": "user", "content": "Name the signs of gout. " * words}]
-        spent = engine.timings({"messages": ask, "max_tokens": tokens, "temperature": 0.0})
-        return spent["predicted_n"] if tokens > 1 else spent["cache_n"] + spent["prompt_n"]
+        made = engine.generate({"messages": ask, "max_tokens": tokens, "temperature": 0.0})
+        return made.output_tokens if tokens > 1 else made.prompt_tokens
 
     def encode() -> int:
         with torch.no_grad():
