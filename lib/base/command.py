@@ -109,13 +109,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     """The handler of Ctrl-C. In the middle of an import or a finalizer the process ends at once.
 
     A compiled module that is being loaded swallows a KeyboardInterrupt, or crashes; of a finalizer,
-    or of the threads' own end, Python prints it and goes on. Finished work is kept, as when a
-    process is killed.
+    of the threads' own end or of tqdm's, Python prints it and goes on. Finished work is kept, as
+    when a process is killed.
     """
     place = frame
     while place is not None:
         importing = place.f_code.co_filename == "<frozen importlib._bootstrap>"
-        if importing or place.f_code.co_name in ("__del__", "_shutdown"):
+        if importing or place.f_code.co_name in ("__del__", "_shutdown", "_atexit_signal"):
             os.write(2, f"{_STOPPED}\n".encode())
             os._exit(128 + number)
         place = place.f_back
