@@ -410,8 +410,8 @@ def _compared(
             if arm != baseline:
                 test = paired(own, wide[baseline].to_numpy())
                 row += [baseline, *(test[name] for name in ("difference", "low", "high", "p"))]
-            rows.append(row)
-    table = pd.DataFrame(rows, columns=TESTED[: max(map(len, rows))]).reindex(columns=TESTED)
+            rows.append(dict(zip(TESTED, row, strict=False)))  # the baseline has no test
+    table = pd.DataFrame(rows, columns=TESTED)
     p = table["p"].dropna().astype(float)
     adjusted = multipletests(p, method=correction)[1] if correction != "none" and len(p) else p
     table["p_corrected"] = pd.Series(adjusted, p.index)
